@@ -1,0 +1,155 @@
+#pragma once
+
+// Value types of the client library's interface.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "common/ids.h"
+#include "common/time.h"
+#include "kernels/kv_view.h"
+#include "kernels/part.h"
+#include "proto/block_key.h"
+#include "proto/namespace.h"
+
+namespace tokura {
+
+struct ClientOptions {
+  std::vector<std::string> nodes;            // "host:port" of cache nodes
+  std::string name = "client";               // for the nodes' logs
+  uint64_t ring_bytes = uint64_t{64} << 20;  // registered memory for payloads in both directions
+  uint64_t part_bytes_max = uint64_t{16} << 20;  // larger parts are refused
+  uint32_t codec_threads = 1;
+  uint32_t operations_max = 1024;  // outstanding; more are RESOURCE_EXHAUSTED
+  Duration progress_timeout =
+      std::chrono::milliseconds(200);  // an operation without progress for so long ends
+  Duration connect_timeout = std::chrono::milliseconds(1000);
+  Duration heartbeat = std::chrono::milliseconds(250);
+  Duration dead_after = std::chrono::milliseconds(1000);
+  Duration breaker_backoff_min = std::chrono::milliseconds(100);
+  Duration breaker_backoff_max = std::chrono::milliseconds(2000);
+  std::string ingest_codec = "kivi4";  // until a policy says so
+  bool accept_proxy_error = false;     // let forms judged by their own keys meet a stated max_error
+  uint32_t sink_tokens = 4;
+  enum class Wake { kSleep, kSpin } wake = Wake::kSleep;  // how the progress thread waits
+  Duration spin = std::chrono::microseconds(20);          // before sleeping
+};
+
+// A namespace as the client uses it: the spec, its fingerprint, and how many heads a shard has.
+// Immutable, shared by the caller and by operations under way.
+class Namespace {
+ public:
+  explicit Namespace(NamespaceSpec spec)
+      : spec_(std::move(spec)), fingerprint_(ComputeFingerprint(spec_)) {}
+  const NamespaceSpec& spec() const { return spec_; }
+  const Fingerprint& fingerprint() const { return fingerprint_; }
+  uint32_t group_mask() const { return (1u << spec_.groups.size()) - 1; }
+  // Shape of the part (group, any shard) of a whole block.
+  kernels::PartShape Shape(size_t group) const;
+
+ private:
+  NamespaceSpec spec_;
+  Fingerprint fingerprint_;
+};
+using NamespaceRef = std::shared_ptr<const Namespace>;
+
+// The engine's memory of one sequence: a view per layer group (empty `layers`: this group is not
+// read or written), for the head shards [first_shard, first_shard + shards) that this worker holds.
+// The views' heads are those of the shards. Token t of a view is token `first_token + t` of the
+// sequence. Borrowed until the operation releases it.
+struct SequenceView {
+  std::vector<kernels::KvView> groups;
+  uint32_t first_shard = 0;
+  uint32_t shards = 1;
+  uint64_t first_token = 0;  // multiple of block_tokens
+};
+
+struct AcceptOptions {
+  std::optional<double> max_error;  // unset: whatever was ingested; 0: exact only
+  bool allow_summary = false;
+};
+
+// What one lookup or acquire found for a chain: the leading blocks that a node holds. A value; safe
+// to keep and copy.
+struct Match {
+  Fingerprint fingerprint;
+  uint32_t block_tokens = 0;
+  std::string node;  // name
+  uint64_t incarnation = 0;
+  std::vector<BlockKey> keys;          // leading blocks held, in chain order
+  std::vector<ContentId> content_ids;  // one per key
+  std::vector<uint64_t> stored_bytes;  // one per key
+  std::vector<std::string> codecs;     // one per key
+  LeaseToken lease;                    // empty: a hint only
+  size_t blocks() const { return keys.size(); }
+  size_t tokens() const { return keys.size() * block_tokens; }
+};
+
+struct LookupOptions {
+  AcceptOptions accept;
+  bool touch = true;                 // keep the chain warm; takes no lease
+  std::optional<Duration> deadline;  // default: progress_timeout
+};
+
+struct GetOptions {
+  AcceptOptions accept;
+  uint32_t first_block = 0;          // of the match: get blocks [first_block, first_block + blocks)
+  uint32_t blocks = 0;               // 0: all to the end
+  uint32_t first_layer = 0;          // range of layers within every group
+  uint32_t layers = 0;               // 0: all
+  std::optional<Duration> deadline;  // total; default: progress_timeout without progress, plus
+                                     // twice the predicted transfer
+  // Called on the client's threads when one layer of one group is complete for every block that
+  // succeeded so far.
+  std::function<void(size_t group, uint32_t layer)> on_layer;
+};
+
+// Result of one Get. A block is OK only when all its asked-for parts were verified and decoded from
+// one content id. The contents of the view are defined for OK blocks only, and never change after
+// the result was delivered.
+struct GetResult {
+  std::vector<absl::Status>
+      blocks;  // OK, NOT_FOUND, DATA_LOSS, DEADLINE_EXCEEDED, UNAVAILABLE, CANCELLED, …
+  std::vector<std::string> codecs;     // of OK blocks
+  std::vector<double> declared_error;  // mean over layers, of OK blocks; 0 = exact
+  std::vector<bool> proxy_error;
+  uint64_t bytes_moved = 0;    // payload over the wire
+  uint64_t bytes_logical = 0;  // raw size of OK blocks
+  size_t prefix_ok() const;    // leading OK blocks
+};
+
+struct PutOptions {
+  std::optional<std::string> codec;  // default: ingest_codec
+  uint32_t first_block = 0;          // of the chain
+  uint32_t blocks = 0;               // 0: all complete blocks that the view covers
+  std::optional<Duration> deadline;
+  // Writers of one sharded block share this, so that their parts join; unset: made anew (single
+  // writer).
+  std::optional<ContentId> content_id_base;
+};
+
+struct PutResult {
+  std::vector<absl::Status>
+      blocks;  // OK: stored (or held already); CANCELLED: never visible; RESOURCE_EXHAUSTED; …
+  uint64_t bytes_moved = 0;
+  uint64_t bytes_logical = 0;
+  size_t stored() const;
+};
+
+struct RemoveResult {
+  std::vector<absl::Status> blocks;  // OK, NOT_FOUND, UNAVAILABLE
+};
+
+struct NodeStat {
+  std::string node;
+  uint64_t incarnation = 0, blocks = 0, forms = 0, bytes_stored = 0, bytes_logical = 0;
+  uint64_t capacity_bytes = 0, largest_free_bytes = 0, pinned_bytes = 0, leases = 0;
+};
+
+}  // namespace tokura

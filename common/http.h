@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/net/transport.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace tokura {
+
+// The admin endpoints of a process, on a thread of their own: GET /metrics (Prometheus text format
+// of `registry`), /healthz (200 while `healthy` says so, else 503 with the reason), /readyz
+// (likewise), /version (JSON). Thread-safe. Stops and joins on destruction.
+class AdminServer {
+ public:
+  struct Options {
+    net::Address listen;  // port 0: a free one
+    std::shared_ptr<prometheus::Registry> registry;
+    // Called on HTTP threads; must be thread-safe and quick. OK or the reason why not.
+    std::function<absl::Status()> healthy;
+    std::function<absl::Status()> ready;
+    std::string version_json;
+  };
+  // UNAVAILABLE: the address is in use or not local.
+  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(Options options);
+  virtual ~AdminServer() = default;
+  virtual net::Address address() const = 0;
+};
+
+// {"tokura","commit","protocol","format","transport","transport_version","incarnation",…}: what
+// --version and /version print.
+struct BuildInfo {
+  std::string version;
+  std::string commit;
+};
+const BuildInfo& GetBuildInfo();
+
+}  // namespace tokura
