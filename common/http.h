@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/build_info.h"
 #include "common/net/transport.h"
 
 namespace prometheus {
@@ -24,6 +25,7 @@ class AdminServer {
     // Called on HTTP threads; must be thread-safe and quick. OK or the reason why not.
     std::function<absl::Status()> healthy;
     std::function<absl::Status()> ready;
+    // {"tokura","commit","protocol","format","transport","transport_version","incarnation",…}
     std::string version_json;
   };
   // UNAVAILABLE: the address is in use or not local.
@@ -31,13 +33,5 @@ class AdminServer {
   virtual ~AdminServer() = default;
   virtual net::Address address() const = 0;
 };
-
-// {"tokura","commit","protocol","format","transport","transport_version","incarnation",…}: what
-// --version and /version print.
-struct BuildInfo {
-  std::string version;
-  std::string commit;
-};
-const BuildInfo& GetBuildInfo();
 
 }  // namespace tokura

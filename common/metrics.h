@@ -23,7 +23,8 @@ inline double Seconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-// Register tokura_build_info{version,commit,transport_version,cuda} = 1.
+// Register tokura_build_info{version,commit,transport_version,cuda} = 1; cuda is "none" in a build
+// without it. Once per registry.
 void RegisterBuildInfo(prometheus::Registry& registry, const std::string& transport_version);
 
 }  // namespace tokura
