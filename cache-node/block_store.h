@@ -1,0 +1,244 @@
+#pragma once
+
+// The host tier: blocks and their forms in one arena, found by key, pinned by readers, evicted
+// under pressure. Real time, randomness and threads stay outside: the same calls in the same order
+// give the same state.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache-node/node.h"
+#include "cache-node/pin.h"
+#include "common/ids.h"
+#include "common/time.h"
+#include "kernels/part.h"
+
+namespace tokura::node {
+
+class StoreCore;
+struct StoredForm;
+
+struct StoreOptions {
+  uint64_t host_bytes = uint64_t{1} << 30;  // the arena; a hard limit
+  double high_watermark = 0.95;             // of host_bytes: Maintain evicts above it, down to
+  double low_watermark = 0.90;
+  Duration lease_age = std::chrono::seconds(10);       // of a reservation
+  Duration incomplete_age = std::chrono::seconds(60);  // of a block that waits for parts
+  uint64_t part_bytes_max = uint64_t{64} << 20;
+  uint32_t blocks_max = 0;  // descriptors; 0: one per 4 KiB of host_bytes, at least 1024
+};
+
+// What a caller accepts (DESIGN §6). A form is acceptable when it has all of required_groups; it is
+// no summary, or summaries are allowed; its codec is among `codecs` (empty: any); and, where
+// max_error is stated, its mean error is at most that, and not judged by its own keys only, unless
+// accept_proxy_error. Exact forms always meet max_error.
+// Of several acceptable forms the best is: the one earliest in `codecs`; then the higher fidelity
+// class; then the smaller mean error; then fewer bytes; then the smaller content id.
+struct AcceptRule {
+  std::optional<double> max_error;  // unset: any; 0: exact
+  bool allow_summary = false;
+  bool accept_proxy_error = false;
+  std::vector<std::string> codecs;  // best first
+  uint32_t required_groups = 0;     // bit per layer group
+};
+
+enum class Touch { kNo, kYes };
+// What a missing key does to those behind it: end the answer (a chain), or leave an invalid entry.
+enum class Gaps { kCut, kKeep };
+
+struct PinQuery {
+  Fingerprint fingerprint;
+  std::span<const BlockKey> keys;
+  AcceptRule accept;
+  // Empty, or one per key: pin exactly that content; an empty id is any.
+  std::span<const ContentId> content_ids;
+  Gaps gaps = Gaps::kCut;
+};
+
+// One part that wants to be stored.
+struct ReserveRequest {
+  Fingerprint fingerprint;
+  BlockKey key;
+  BlockKey parent;        // empty at the root
+  uint32_t position = 0;  // index in the chain
+  ContentId content_id;
+  std::string_view codec;
+  uint32_t group_mask = 0;  // of the whole block, all writers together; 1…8 bits
+  uint32_t shards = 0;      // 1…256
+  PartId part;
+  uint64_t bytes = 0;
+  uint64_t owner = 0;  // connection; what Maintain reports when the reservation is overdue
+};
+
+// Room for one part. Owns its extent: destroying it without Commit gives the extent back, so it
+// must live until the transport has called Done for the Receive into bytes(). Move-only, any thread
+// (see FormPin about locks); the store outlives it.
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation() { Abort(); }
+
+  bool valid() const { return core_ != nullptr; }
+  // Where to receive: exactly the bytes asked for, 64-byte aligned, in the arena.
+  std::span<std::byte> bytes() const { return bytes_; }
+  // Whether Commit would refuse it already: it is overdue, or its block was removed or gave up
+  // waiting. Never goes back to false.
+  bool expired() const;
+  // Give the extent back now.
+  void Abort();
+
+ private:
+  friend class BlockStore;
+  friend class StoreCore;
+  StoreCore* core_ = nullptr;
+  uint64_t id_ = 0;
+  std::span<std::byte> bytes_;
+};
+
+enum class CommitResult {
+  kWaiting,    // stored; the block waits for other parts
+  kVisible,    // stored; the block is complete and can be found
+  kDuplicate,  // already there in that codec (from this or another writer): success, bytes dropped
+};
+
+enum class EvictReason : uint8_t {
+  kIncomplete = 0,  // waited longer than incomplete_age, or first to go under pressure
+  kOrphan = 1,      // its parent was here and is gone
+  kWatermark = 2,   // least valuable, above the high watermark
+  kAllocation = 3,  // made room for a reservation
+  kFragmented = 4,  // lay beside free space that a large part needed
+  kRemoved = 5,     // Remove
+};
+inline constexpr size_t kEvictReasons = 6;
+const char* EvictReasonName(EvictReason reason);
+
+// Upper bounds in seconds of StoreCounters::residence; the last bucket is everything above.
+inline constexpr std::array<double, 7> kResidenceSeconds = {1, 10, 60, 300, 1800, 7200, 43200};
+
+// Monotonic counters since creation.
+struct StoreCounters {
+  std::array<uint64_t, kEvictReasons> evicted_forms{};
+  std::array<uint64_t, kEvictReasons> evicted_bytes{};             // stored bytes
+  std::array<uint64_t, kResidenceSeconds.size() + 1> residence{};  // complete forms that left
+  double residence_seconds_sum = 0;
+  uint64_t commits_visible = 0;
+  uint64_t commits_waiting = 0;
+  uint64_t commits_duplicate = 0;
+  uint64_t commits_refused = 0;  // late or not what was announced
+  uint64_t reservations_overdue = 0;
+  uint64_t reservations_refused = 0;  // RESOURCE_EXHAUSTED
+};
+
+struct CodecUsage {
+  std::string codec;
+  uint64_t forms = 0;
+  uint64_t stored_bytes = 0;
+  uint64_t logical_bytes = 0;
+};
+
+struct StoreStats {
+  uint64_t capacity_bytes = 0;
+  uint64_t used_bytes = 0;          // extents in use, headers and rounding included
+  uint64_t largest_free_bytes = 0;  // the largest part that fits without evicting
+  uint64_t pinned_bytes = 0;        // stored bytes of forms that readers pin
+  uint64_t pinned_forms = 0;
+  uint64_t blocks = 0;         // with a complete form
+  uint64_t forms = 0;          // complete
+  uint64_t stored_bytes = 0;   // of complete forms
+  uint64_t logical_bytes = 0;  // of complete forms
+  uint64_t incomplete_forms = 0;
+  uint64_t incomplete_blocks = 0;  // with incomplete forms only
+  uint64_t reservations = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t doomed_forms = 0;         // removed, still pinned or being written
+  std::vector<CodecUsage> by_codec;  // complete forms, in order of first use of the codec
+};
+
+struct Maintenance {
+  // Connections (ascending) with reservations older than lease_age: close them (kAbort); their Done
+  // calls then end the reservations. Reported by every Maintain until the reservations are gone.
+  std::vector<uint64_t> overdue_owners;
+  // There was more to do than one call may: call again soon.
+  bool more = false;
+};
+
+// Thread-safe. No call blocks but for short locks; nothing calls back. Work per call is bounded: by
+// the keys and parts named, and for eviction by a fixed number of forms.
+class BlockStore {
+ public:
+  // RESOURCE_EXHAUSTED: the arena could not be mapped (the message has the size);
+  // INVALID_ARGUMENT: options out of range.
+  static absl::StatusOr<std::unique_ptr<BlockStore>> Create(StoreOptions options,
+                                                            PlantedBugs bugs = {});
+  ~BlockStore();  // all pins and reservations are gone
+
+  // The whole arena, for net::Transport::Register. Fixed for the store's life.
+  std::span<std::byte> arena() const;
+  bool huge_pages() const;  // the arena is on explicit huge pages
+
+  // Room for one part. Evicts when there is none.
+  // ALREADY_EXISTS: the block is complete in that codec, or this part of this content is stored:
+  // the
+  //   put is done, drop the payload, answer OK.
+  // RESOURCE_EXHAUSTED: no room, even after evicting what may go.
+  // INVALID_ARGUMENT: bytes 0 or above part_bytes_max, part outside group_mask × shards, empty key
+  //   or content id; or the same content announced another shape, parent or position before.
+  absl::StatusOr<Reservation> Reserve(const ReserveRequest& request, TimePoint now);
+
+  // Store the received and verified bytes of `reservation`; `info` is what the verifier read from
+  // them. The block becomes visible with its last part. On error the extent is given back.
+  // ABORTED: too late, the reservation has expired (see Reservation::expired).
+  // INVALID_ARGUMENT: `info` is not what was reserved (identity, codec or size).
+  absl::StatusOr<CommitResult> Commit(Reservation reservation, const kernels::PartInfo& info,
+                                      TimePoint now);
+
+  // Give up an incomplete set: what is stored of it goes, its reservations expire. For a cancelled
+  // put. Complete forms stay.
+  void Abandon(const Fingerprint& fingerprint, const BlockKey& key, const ContentId& content_id,
+               TimePoint now);
+
+  // The best acceptable form of each leading key, up to the first key that has none. A hint: takes
+  // no pin and, but for `touch`, changes nothing.
+  std::vector<FormInfo> Find(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
+                             const AcceptRule& accept, Touch touch, TimePoint now);
+
+  // Pin the best acceptable form of each key; touches. At most one entry per key.
+  std::vector<FormPin> Pin(const PinQuery& query, TimePoint now);
+
+  // All complete forms of a block, best first as by an empty AcceptRule; empty when there is none.
+  std::vector<FormInfo> Forms(const Fingerprint& fingerprint, const BlockKey& key) const;
+
+  // Tell the evictor that the chain is in use. Unknown keys are ignored.
+  void TouchAll(const Fingerprint& fingerprint, std::span<const BlockKey> keys, TimePoint now);
+
+  // Forget a block in all its forms: it is missing from now on; what is pinned or being received is
+  // freed by the last that lets go. Its children become orphans. False: it was not there.
+  bool Remove(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now);
+
+  // The periodic work (every 10…100 ms, one thread at a time): incomplete blocks expire, overdue
+  // reservations are found, and above the high watermark forms are evicted down to the low one.
+  Maintenance Maintain(TimePoint now);
+
+  // Name of an interned codec. `codec` comes from a FormInfo of this store.
+  std::string_view CodecText(CodecId codec) const;
+
+  StoreStats stats() const;
+  StoreCounters counters() const;
+
+ private:
+  explicit BlockStore(std::unique_ptr<StoreCore> core);
+  std::unique_ptr<StoreCore> core_;
+};
+
+}  // namespace tokura::node
