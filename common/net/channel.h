@@ -86,7 +86,7 @@ class ClientChannel {
                         std::shared_ptr<Call> call) = 0;
 
   // Offer a payload that belongs to request `request_id` (PUT). `pieces` are the transport's until
-  // `done`.
+  // `done`, which gets CANCELLED when the request has ended already.
   virtual void SendPayload(uint64_t request_id, Op op, uint32_t index, PartId part,
                            std::span<const RegisteredSpan> pieces, Done done) = 0;
 
@@ -114,10 +114,12 @@ class ServerChannelOwner {
   virtual absl::Status OnHello(ServerChannel& channel, const proto::Hello& hello,
                                proto::Welcome* welcome) = 0;
   // A checked frame of a request. `body` is valid during the call. Answer with Reply, now or later,
-  // once.
+  // once. CANCEL comes here too but has no answer: the request that it names is still to be
+  // answered. Requests beyond the limit, reserved ops and malformed frames never come here.
   virtual void OnRequest(ServerChannel& channel, const FrameHeader& frame,
                          std::span<const std::byte> body) = 0;
-  // A payload frame of a request (PUT); may come before the request itself.
+  // A payload frame of a request (PUT); may come before the request itself. Payloads of requests
+  // answered lately are rejected without coming here.
   virtual void OnPayload(ServerChannel& channel, const FrameHeader& frame,
                          IncomingPayload payload) = 0;
   // Every Done has been called. Last call; the channel may be destroyed from here on, not inside
@@ -133,6 +135,9 @@ class ServerChannel {
     std::string node;
     uint64_t incarnation = 0;
     std::string format_version;
+    // The owner's number of this connection, unique in its process; 0: the channel takes one from a
+    // counter of the process, which a simulation that repeats a run must not use.
+    uint64_t id = 0;
   };
   // For use in a Transport's AcceptHandler: returns the connection's handler through `handler()`.
   static std::unique_ptr<ServerChannel> Accept(Transport& transport,
@@ -146,7 +151,9 @@ class ServerChannel {
   virtual const proto::Hello& hello() const = 0;
   virtual std::string peer() const = 0;
 
-  // Answer `request`. A body is sent only with OK; other statuses carry their message.
+  // Answer `request`. A body is sent only with OK; other statuses carry their message. A second
+  // answer, and any answer after the end, is ignored. A client that does not take its answers is
+  // closed.
   virtual void Reply(const FrameHeader& request, const absl::Status& status,
                      const google::protobuf::MessageLite* body = nullptr) = 0;
   virtual void SendPayload(const FrameHeader& request, uint32_t index, PartId part,
