@@ -9,15 +9,20 @@
 
 namespace tokura {
 
-// What changes KV without changing token ids: multimodal item hashes, prompt embeddings.
+// What changes KV without changing token ids: multimodal item hashes, prompt embeddings. An item
+// names itself once, in the block that holds its first token; the blocks after that one inherit it
+// through their parent.
 struct KeyExtra {
-  uint8_t kind = 0;   // 1 multimodal hash, 2 prompt embedding hash, 128…255 private
-  std::string bytes;  // the whole hash, never truncated
+  uint8_t kind = 0;     // 1 multimodal hash, 2 prompt embedding hash, 128…255 private
+  std::string bytes;    // the whole hash, never truncated
+  uint32_t offset = 0;  // of the item's first token in its block: placeholders look alike, and the
+                        // same items at other places give other KV
 };
 
 // First 16 bytes of SHA-256("tokura-block-v1" ‖ fingerprint ‖ parent key ‖ u32 token count ‖ u32
-// tokens… ‖ u32 extra count ‖ (kind u8, length u32, bytes)…), little-endian. `parent` is empty
-// (zero) at the root. Thread-safe.
+// tokens… ‖ u32 extra count ‖ (kind u8, length u32, u32 offset ‖ hash bytes)…), little-endian; the
+// length counts the offset. `parent` is empty (zero) at the root. Extras count in the order given:
+// that of their tokens. Thread-safe.
 BlockKey ComputeBlockKey(const Fingerprint& fingerprint, const BlockKey& parent,
                          std::span<const uint32_t> tokens, std::span<const KeyExtra> extras = {});
 
@@ -34,8 +39,11 @@ class TokenChain {
   static TokenChain FromKeys(const Fingerprint& fingerprint, uint32_t block_tokens,
                              std::vector<BlockKey> keys);
 
-  // Append tokens; completed blocks get keys. `extras` belong to the block that holds the first of
-  // `tokens`.
+  // Append tokens; completed blocks get keys. `extras` are of the item that begins with the first
+  // of `tokens` and go into the key of the block that holds it, with its offset there (`offset` as
+  // given is ignored). So: one Append per item and one for the text between; how text is cut into
+  // Appends changes nothing. Extras without tokens go to the token that is appended next. An open
+  // tail has no key, so its extras show once the block is complete.
   void Append(std::span<const uint32_t> tokens, std::span<const KeyExtra> extras = {});
 
   const Fingerprint& fingerprint() const { return fingerprint_; }
@@ -47,8 +55,11 @@ class TokenChain {
   BlockKey parent(size_t index) const { return index == 0 ? BlockKey{} : keys_[index - 1]; }
 
  private:
+  enum class Origin : uint8_t { kTokens, kKeys };
+
   Fingerprint fingerprint_;
   uint32_t block_tokens_;
+  Origin origin_ = Origin::kTokens;
   size_t tokens_ = 0;
   std::vector<uint32_t> tail_;
   std::vector<KeyExtra> tail_extras_;
