@@ -13,9 +13,11 @@
 
 namespace tokura {
 
-// Sizes as people write them: "64MiB", "512 KiB", "4096". INVALID_ARGUMENT names what is wrong.
+// Sizes as people write them: "64MiB", "512 KiB", "4096". Whole numbers only. INVALID_ARGUMENT
+// names what is wrong.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
-// "250ms", "2s", "1m", "3h", "100us". INVALID_ARGUMENT names what is wrong.
+// "250ms", "2s", "1m", "3h", "100us", "5ns", "0"; never negative. INVALID_ARGUMENT names what is
+// wrong.
 absl::StatusOr<Duration> ParseDuration(std::string_view text);
 std::string FormatBytes(uint64_t bytes);     // shortest exact form that ParseBytes reads, "64MiB"
 std::string FormatDuration(Duration value);  // likewise, "250ms"
@@ -23,12 +25,14 @@ std::string FormatDuration(Duration value);  // likewise, "250ms"
 // The one table of a program's options. Each option has a kebab-case name and is set by (first
 // wins)
 //   --host-bytes 4GiB      flag
-//   TOKURA_HOST_BYTES      environment
+//   TOKURA_HOST_BYTES      environment (an empty value counts as none)
 //   host-bytes: 4GiB       YAML file (--config FILE)
 //   the target's value when it was added (the default)
-// An unknown flag or YAML key is an error (usage, exit 2). Every program also gets --config,
-// --print-config (each value and where it comes from), --check-config (exit 0 or 1), --help,
-// --version, --log-level, --log-format.
+// An unknown flag or YAML key is an error (usage, exit 2) that names the nearest one; so is a value
+// given twice by one source or of another type. Every program also gets --config, --print-config
+// (each value and where it comes from, as YAML that --config reads), --check-config (exit 0 or 1;
+// an unknown flag is 2 here too), --help, --version, and --log-level and --log-format, which Parse
+// puts into force. Thread-compatible. Names are lower-case kebab-case and distinct.
 class OptionTable {
  public:
   OptionTable(std::string program, std::string description);
@@ -48,7 +52,8 @@ class OptionTable {
   // Exactly one of `choices`.
   void AddChoice(std::string name, std::string* target, std::vector<std::string> choices,
                  std::string help);
-  // A positional argument (commands of the CLI). `required`: usage error without it.
+  // A positional argument (commands of the CLI): one, or in the last one added all that remain.
+  // kRequired: usage error without it.
   enum class Presence { kOptional, kRequired };
   void AddPositional(std::string name, std::vector<std::string>* target, Presence presence,
                      std::string help);
