@@ -12,6 +12,7 @@
 
 namespace tokura::kernels {
 
+// The numbers are part of FORMAT.md.
 enum class Transform : uint8_t { kNone = 0, kSmooth = 1, kHadamard = 2, kProfileBasis = 3 };
 enum class Grouping : uint8_t { kNone = 0, kPerToken = 1, kPerChannel = 2 };
 enum class Number : uint8_t { kRaw = 0, kInteger = 1, kFloat8 = 2, kLloydMax = 3 };
@@ -23,11 +24,17 @@ struct CodecSide {
   Number number = Number::kRaw;
   uint8_t bits = 0;  // 0 for raw
   Grouping grouping = Grouping::kNone;
-  uint16_t group_max = 0;  // elements per group: min(group_max, extent)
+  uint16_t group_max = 0;  // see GroupElements; 0: the whole extent is one group
   Zero zero = Zero::kSymmetric;
   Transform transform = Transform::kNone;
+  bool raw() const { return number == Number::kRaw; }
   friend bool operator==(const CodecSide&, const CodecSide&) = default;
 };
+
+// Elements of one group along an axis of `extent` elements (channels of a per-token side, coded
+// tokens of a per-channel side): the whole extent when group_max is 0 or not smaller, else
+// min(group_max, 64); the last group of an axis may be shorter. `extent` 0 gives 0.
+uint32_t GroupElements(const CodecSide& side, uint32_t extent);
 
 struct CodecPreset {
   std::string_view name;
@@ -39,10 +46,18 @@ struct CodecPreset {
 
 // All presets, in the order of the table. Static.
 std::span<const CodecPreset> CodecPresets();
-// NOT_FOUND lists the known names. Also accepts "K_NAME+V_NAME": the K side of one preset with the
-// V side of another.
+
+// Find a codec by name. Also accepts "K_NAME+V_NAME": the K side of one preset with the V side of
+// another; "X+X" is X. NOT_FOUND lists the known names. Thread-safe. The returned texts point into
+// static tables, except that the `name` of a combination is empty: CodecNameOf gives it.
 absl::StatusOr<CodecPreset> FindCodec(std::string_view name);
-// Bits per element, metadata included, of a 64-token block with head size `head_dim`.
+
+// The name FindCodec accepts for these two sides: a preset's, or "K+V". NOT_FOUND: a side that is
+// in no row of this build's table.
+absl::StatusOr<std::string> CodecNameOf(const CodecSide& k, const CodecSide& v);
+
+// Bits per element, coding parameters included (headers and alignment are not), of a block of
+// `block_tokens` tokens with K and V of head size `head_dim`. Zero sizes give 0.
 double BitsPerElement(const CodecPreset& preset, uint32_t head_dim, uint32_t block_tokens,
                       DType dtype);
 

@@ -50,9 +50,9 @@ struct CodecName {
 
 enum class Fidelity : uint8_t { kExact = 1, kQuantized = 2, kSummary = 3 };
 
-// Measured at encode time: per layer the sums of DESIGN §6 (error and size over heads and proxy
-// queries), so that head shards can be added. ε of a layer = sqrt(error / size). All zero for exact
-// codecs.
+// Measured at encode time: per layer the sums of error and size over heads and queries that
+// FORMAT.md defines, so that head shards can be added. ε of a layer = sqrt(error / size). All zero
+// for exact parts. A layer that fell back to raw has error 0 and size 0.
 struct ErrorRecord {
   struct Layer {
     double error = 0;
@@ -62,41 +62,50 @@ struct ErrorRecord {
   uint32_t queries = 0;
   uint64_t profile = 0;  // 0: the block's own keys stood in (proxy)
   bool composed = false;
+  // False: a lossy part whose error nobody measured (Record::kSkip). Every ε is then +infinity, so
+  // that no bound accepts it and nobody takes it for exact.
+  bool measured = true;
   bool proxy() const { return profile == 0; }
-  double LayerError(size_t layer) const;
-  double Mean() const;
+  double LayerError(size_t layer) const;  // 0 for a layer without error, whatever its size
+  double Mean() const;                    // over layers; 0 without layers
   double Max() const;
 };
 
 struct EncodeOptions {
   std::string codec = "kivi4";  // preset name; NOT_FOUND lists the known ones
-  uint32_t sink_tokens =
-      4;  // first tokens of the *sequence* kept raw; only blocks that hold them are affected
-  uint32_t block_position = 0;  // index of the block in its chain
-  enum class Record {
-    kMeasure,
-    kSkip
-  } record = Record::kMeasure;  // kSkip: exact codecs, benchmarks
+  // First tokens of the *sequence* kept raw; only blocks that hold them are affected.
+  uint32_t sink_tokens = 4;
+  // Index of the block in its chain, whose blocks have shape.tokens tokens each.
+  uint32_t block_position = 0;
+  // kSkip: benchmarks, and callers that know the codec is exact; a lossy part is then marked as not
+  // measured. Exact codecs have ε = 0 and measure nothing.
+  enum class Record { kMeasure, kSkip } record = Record::kMeasure;
+  // The block's own keys that stand in for queries, at least 1.
   uint32_t record_queries = 16;
 };
 
 // Upper bound in bytes of a part of this shape and codec, whatever the values (a layer that falls
 // back to raw included).
+// INVALID_ARGUMENT: a size outside the format's limits (kernels/format.h); NOT_FOUND: unknown
+// codec; UNIMPLEMENTED: the codec cannot code this shape or dtype. Exact for `raw`.
 absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, std::string_view codec);
 
 // Encodes one part, one layer per call, so that a caller can look at its deadline in between. Reads
-// `view` only inside EncodeLayer, and only the heads and tokens named. Writes only inside `out`.
+// `view` only inside EncodeLayer, and only the heads and tokens named; host memory only. Writes
+// only inside `out`. The bytes but for the error record are a function of identity, shape, options
+// and the values alone: not of strides, alignment or the thread's floating-point mode.
 // Thread-compatible.
 class PartEncoder {
  public:
   struct Source {
     const KvView* view = nullptr;  // outlives the encoder; dtype and dims must agree with the shape
     uint32_t first_head = 0;       // in the view
-    uint32_t first_token = 0;
+    uint32_t first_token = 0;      // in the view
   };
   // `out`: PartBytesMax or more, kPartAlignment-aligned. INVALID_ARGUMENT: shape and view disagree,
-  // `out` too small; NOT_FOUND: unknown codec; UNIMPLEMENTED: the codec cannot code this shape or
-  // dtype.
+  // the view is not valid or not in host memory, `out` too small or not aligned, record_queries 0;
+  // NOT_FOUND: unknown codec; UNIMPLEMENTED: the codec cannot code this shape or dtype (anything
+  // but `raw` needs V and float32, float16 or bfloat16).
   static absl::StatusOr<PartEncoder> Create(const PartIdentity& identity, const PartShape& shape,
                                             const Source& source, const EncodeOptions& options,
                                             std::span<std::byte> out);
@@ -105,16 +114,20 @@ class PartEncoder {
   ~PartEncoder();
 
   uint32_t layers() const;
-  // Encode layer `next` (0, 1, …) of the part. Non-finite values make the layer fall back to raw
+  // Encode layer `next` (0, 1, …) of the part; not to be called once done(). Values that the codec
+  // cannot represent (NaN, infinity, a range beyond the type) make the layer fall back to raw
   // (counted).
   void EncodeLayer();
   bool done() const;
-  // After the last layer: write header, record and table; return the part's bytes.
+  // After the last layer, once: write header, record and table; return the part's bytes.
   size_t Finish();
   uint32_t raw_fallback_layers() const;
+  // What Finish wrote as the error record; valid after it.
+  const ErrorRecord& error() const;
 
  private:
   struct Impl;
+  PartEncoder();
   std::unique_ptr<Impl> impl_;
 };
 
@@ -135,21 +148,23 @@ struct PartInfo {
 class PartReader {
  public:
   // Parse and verify the prefix: header CRC, record CRC, table CRC, bounds. `prefix` may be the
-  // whole part or only its first prefix_bytes. INVALID_ARGUMENT: not a part, or truncated;
-  // FAILED_PRECONDITION: another format revision or an unknown critical extension (the message has
-  // both versions); DATA_LOSS: a checksum does not match.
+  // whole part or only its first prefix_bytes; it is not kept. INVALID_ARGUMENT: not a part, or
+  // truncated; FAILED_PRECONDITION: another format revision or an unknown critical extension (the
+  // message has both versions); DATA_LOSS: a checksum does not match.
   static absl::StatusOr<PartReader> Open(std::span<const std::byte> prefix);
 
   const PartInfo& info() const { return info_; }
 
   // Check the CRC-32C of layer `layer`, whose stored bytes are `bytes`. DATA_LOSS: no match;
-  // INVALID_ARGUMENT: wrong size.
+  // INVALID_ARGUMENT: wrong size, no such layer.
   absl::Status VerifyLayer(uint32_t layer, std::span<const std::byte> bytes) const;
 
   // Decode layer `layer` (verified bytes) into `view`, layer `view_layer` of it, heads from
   // `first_head`, tokens from `first_token`. The view's dtype may differ from the part's (float32,
-  // float16, bfloat16). Writes exactly those elements. INVALID_ARGUMENT: shape and view disagree;
-  // DATA_LOSS: the slab is malformed, nothing has been written.
+  // float16, bfloat16: rounded to nearest even, too large becomes infinity). Raw data of the view's
+  // own dtype comes back bit for bit. Writes exactly those elements, and nothing on an error; the
+  // view has passed ValidateView. INVALID_ARGUMENT: shape and view disagree, not host memory, a
+  // dtype without conversion, wrong size; DATA_LOSS: the layer is malformed.
   struct Target {
     const KvView* view = nullptr;
     uint32_t view_layer = 0;
@@ -165,8 +180,8 @@ class PartReader {
   std::shared_ptr<const Table> table_;  // owners: copies of this reader
 };
 
-// Verify a whole part: prefix, identity equal to `expected` where given, every layer's CRC. As
-// Open, and DATA_LOSS for another identity.
+// Verify a whole part: prefix, identity equal to `expected` where given, every layer's CRC; `part`
+// has exactly the part's bytes. As Open, and DATA_LOSS for another identity.
 absl::StatusOr<PartInfo> VerifyPart(std::span<const std::byte> part,
                                     const PartIdentity* expected = nullptr);
 

@@ -1,0 +1,72 @@
+#include "kernels/float_convert.h"
+
+#include <cstring>
+
+#include "common/check.h"
+
+namespace tokura::kernels {
+namespace {
+
+// memcpy of one element compiles to an unaligned load or store and does not stop vectorisation.
+template <float (*kConvert)(uint16_t)>
+void Widen(const std::byte* in, size_t count, float* out) {
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t raw;
+    std::memcpy(&raw, in + 2 * i, sizeof(raw));
+    out[i] = kConvert(raw);
+  }
+}
+
+template <uint16_t (*kConvert)(float)>
+void Narrow(const float* in, size_t count, std::byte* out) {
+  for (size_t i = 0; i < count; ++i) {
+    const uint16_t raw = kConvert(in[i]);
+    std::memcpy(out + 2 * i, &raw, sizeof(raw));
+  }
+}
+
+}  // namespace
+
+bool ConvertsToFloat(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
+void ToFloat(DType dtype, const std::byte* in, size_t count, float* out) {
+  TOKURA_CHECK(ConvertsToFloat(dtype));
+  if (count == 0) {
+    return;
+  }
+  if (dtype == DType::kFloat32) {
+    std::memcpy(out, in, count * sizeof(float));
+  } else if (dtype == DType::kFloat16) {
+    Widen<HalfToFloat>(in, count, out);
+  } else {
+    Widen<BFloat16ToFloat>(in, count, out);
+  }
+}
+
+void FromFloat(DType dtype, const float* in, size_t count, std::byte* out) {
+  TOKURA_CHECK(ConvertsToFloat(dtype));
+  if (count == 0) {
+    return;
+  }
+  if (dtype == DType::kFloat32) {
+    std::memcpy(out, in, count * sizeof(float));
+  } else if (dtype == DType::kFloat16) {
+    Narrow<FloatToHalf>(in, count, out);
+  } else {
+    Narrow<FloatToBFloat16>(in, count, out);
+  }
+}
+
+float LoadElement(DType dtype, const std::byte* p) {
+  float value;
+  ToFloat(dtype, p, 1, &value);
+  return value;
+}
+
+void StoreElement(DType dtype, float value, std::byte* p) {
+  FromFloat(dtype, &value, 1, p);
+}
+
+}  // namespace tokura::kernels
