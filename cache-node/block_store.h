@@ -68,7 +68,9 @@ struct PinQuery {
 struct ReserveRequest {
   Fingerprint fingerprint;
   BlockKey key;
-  BlockKey parent;        // empty at the root
+  // Empty at the root. Parent and position order eviction, nothing else; the first put of a block
+  // settles them.
+  BlockKey parent;
   uint32_t position = 0;  // index in the chain
   ContentId content_id;
   std::string_view codec;
@@ -113,8 +115,9 @@ enum class CommitResult {
 };
 
 enum class EvictReason : uint8_t {
-  kIncomplete = 0,  // waited longer than incomplete_age, or first to go under pressure
-  kOrphan = 1,      // its parent was here and is gone
+  kIncomplete =
+      0,        // waited longer than incomplete_age; under pressure, idle for lease_age; abandoned
+  kOrphan = 1,  // its parent was here and is gone
   kWatermark = 2,   // least valuable, above the high watermark
   kAllocation = 3,  // made room for a reservation
   kFragmented = 4,  // lay beside free space that a large part needed
@@ -192,8 +195,9 @@ class BlockStore {
   // the
   //   put is done, drop the payload, answer OK.
   // RESOURCE_EXHAUSTED: no room, even after evicting what may go.
-  // INVALID_ARGUMENT: bytes 0 or above part_bytes_max, part outside group_mask × shards, empty key
-  //   or content id; or the same content announced another shape, parent or position before.
+  // INVALID_ARGUMENT: unusable codec name; bytes 0 or above part_bytes_max, part outside group_mask
+  // × shards, empty key
+  //   or content id; or the same content announced other groups or shards before.
   absl::StatusOr<Reservation> Reserve(const ReserveRequest& request, TimePoint now);
 
   // Store the received and verified bytes of `reservation`; `info` is what the verifier read from
@@ -203,8 +207,8 @@ class BlockStore {
   absl::StatusOr<CommitResult> Commit(Reservation reservation, const kernels::PartInfo& info,
                                       TimePoint now);
 
-  // Give up an incomplete set: what is stored of it goes, its reservations expire. For a cancelled
-  // put. Complete forms stay.
+  // Give up the incomplete sets of one content: what is stored of it goes, its reservations expire.
+  // For a cancelled put. Complete forms stay.
   void Abandon(const Fingerprint& fingerprint, const BlockKey& key, const ContentId& content_id,
                TimePoint now);
 
@@ -235,6 +239,9 @@ class BlockStore {
 
   StoreStats stats() const;
   StoreCounters counters() const;
+  // Walk the arena and every descriptor and compare (slow; for tests and the simulation). INTERNAL
+  // names the invariant that is broken; DATA_LOSS: an extent's header is damaged.
+  absl::Status CheckInvariants() const;
 
  private:
   explicit BlockStore(std::unique_ptr<StoreCore> core);

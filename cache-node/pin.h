@@ -32,11 +32,14 @@ struct FormInfo {
   friend bool operator==(const FormInfo&, const FormInfo&) = default;
 };
 
-// Told when the last reference of a form that was removed meanwhile goes. Implemented by the store.
+struct PartSlot;  // cache-node/index.h
+
+// What a pin needs of the store.
 class PinOwner {
  public:
   virtual ~PinOwner() = default;
-  virtual void OnUnpinned(StoredForm& form, bool last_of_doomed) = 0;
+  virtual void Unpin(StoredForm& form) = 0;
+  virtual std::span<std::byte> Payload(const PartSlot& slot) const = 0;
 };
 
 // Keeps one complete form in place: while it exists, the form's bytes neither move nor change nor
