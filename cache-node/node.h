@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/executor.h"
 #include "common/net/transport.h"
@@ -39,7 +40,11 @@ struct NodeOptions {
   Duration dead_after = std::chrono::milliseconds(1000);
   Duration drain_timeout = std::chrono::seconds(5);
   bool verify_on_put = true;
+  uint64_t incarnation = 0;  // 0: the clock's microseconds since the epoch
 };
+
+// INVALID_ARGUMENT names the option and the rule it breaks.
+absl::Status ValidateNodeOptions(const NodeOptions& options);
 
 // Planted bugs, for the simulation's own test only: each must be found by its checker.
 struct PlantedBugs {
@@ -60,8 +65,8 @@ class Node {
     WorkerPool& pool;  // checksum verification
     std::shared_ptr<prometheus::Registry> metrics;
   };
-  // On the first transport's thread. RESOURCE_EXHAUSTED: the arena could not be allocated or
-  // registered.
+  // On the first transport's thread. INVALID_ARGUMENT: an option; RESOURCE_EXHAUSTED: the arena
+  // could not be allocated or registered.
   static absl::StatusOr<std::unique_ptr<Node>> Create(Dependencies dependencies,
                                                       NodeOptions options, PlantedBugs bugs = {});
   // Only after Drain's callback ran (or the transports' threads have stopped).

@@ -12,7 +12,7 @@ TransferGate::Slot::Slot(TransferGate& gate) : gate_(gate) {
 }
 
 TransferGate::Slot::~Slot() {
-  TOKURA_CHECK(under_way_ == 0);
+  gate_.under_way_ -= under_way_;
   auto it = std::find(gate_.slots_.begin(), gate_.slots_.end(), this);
   TOKURA_CHECK(it != gate_.slots_.end());
   const size_t index = static_cast<size_t>(it - gate_.slots_.begin());

@@ -33,7 +33,7 @@ class TransferGate {
   class Slot {
    public:
     explicit Slot(TransferGate& gate);
-    ~Slot();  // Only with nothing under way.
+    ~Slot();  // What is still under way (a teardown without Done calls) is given back.
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
 

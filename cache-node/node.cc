@@ -1,0 +1,230 @@
+#include "cache-node/node.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cache-node/block_store.h"
+#include "cache-node/server_context.h"
+#include "cache-node/server_loop.h"
+#include "cache-node/server_maintenance.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/net/channel.h"
+#include "common/status_macros.h"
+#include "kernels/part.h"
+
+namespace tokura::node {
+namespace {
+
+constexpr Duration kTickMin = std::chrono::milliseconds(10);
+constexpr Duration kTickMax = std::chrono::milliseconds(100);
+// A loop that has not ticked for so long is not healthy.
+constexpr Duration kUnhealthyAfter = std::chrono::seconds(5);
+
+Duration TickOf(const NodeOptions& options) {
+  return std::clamp(options.lease_age / 20, kTickMin, kTickMax);
+}
+
+class NodeImpl final : public Node {
+ public:
+  NodeImpl(const Dependencies& dependencies, std::shared_ptr<ServerContext> context);
+  ~NodeImpl() override;
+
+  absl::Status Start() override;
+  net::Address address() const override { return address_; }
+  uint64_t incarnation() const override { return context_->incarnation; }
+  void Drain(Task done) override;
+  absl::Status Healthy() const override;
+  absl::Status Ready() const override;
+  Accounting accounting() const override;
+
+ private:
+  const std::vector<net::Transport*> transports_;
+  const std::shared_ptr<ServerContext> context_;    // owners: see ServerContext
+  std::vector<std::shared_ptr<ServerLoop>> loops_;  // one per transport; owners: see ServerLoop
+  std::unique_ptr<net::Listener> listener_;
+  net::Address address_;
+  std::atomic<bool> listening_{false};
+};
+
+NodeImpl::NodeImpl(const Dependencies& dependencies, std::shared_ptr<ServerContext> context)
+    : transports_(dependencies.transports), context_(std::move(context)) {
+  auto maintenance = std::make_shared<ServerMaintenance>(context_, transports_.front()->executor());
+  ServerLoop::Options options;
+  options.tick = TickOf(context_->options);
+  options.transfer_bytes_max = context_->options.inflight_bytes_max / transports_.size();
+  std::vector<std::weak_ptr<ServerLoop>> loops;
+  for (net::Transport* transport : transports_) {
+    std::function<void(TimePoint)> on_tick;
+    if (options.index == 0) {
+      on_tick = [maintenance](TimePoint now) { maintenance->Tick(now); };
+    }
+    loops_.push_back(
+        std::make_shared<ServerLoop>(context_, *transport, options, std::move(on_tick)));
+    loops.push_back(loops_.back());
+    ++options.index;
+  }
+  maintenance->SetLoops(std::move(loops));
+}
+
+NodeImpl::~NodeImpl() {
+  listener_.reset();
+  for (const std::shared_ptr<ServerLoop>& loop : loops_) {
+    loop->Abandon();
+  }
+}
+
+absl::Status NodeImpl::Start() {
+  std::vector<std::pair<net::Transport*, std::shared_ptr<ServerLoop>>> loops;
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    loops.emplace_back(transports_[i], loops_[i]);
+  }
+  auto accept = [loops](net::Transport& owner,
+                        std::unique_ptr<net::Connection> connection) -> net::ConnectionHandler* {
+    for (const auto& [transport, loop] : loops) {
+      if (transport == &owner) {
+        return loop->Accept(std::move(connection));
+      }
+    }
+    return nullptr;
+  };
+  TOKURA_ASSIGN_OR_RETURN(listener_, transports_.front()->Listen(context_->options.listen,
+                                                                 transports_, std::move(accept)));
+  address_ = listener_->address();
+  for (const std::shared_ptr<ServerLoop>& loop : loops_) {
+    loop->Start();
+  }
+  listening_.store(true);
+  Log(LogLevel::kInfo, "node", "listening",
+      {{"name", context_->options.name},
+       {"address", address_.ToString()},
+       {"incarnation", context_->incarnation},
+       {"host_bytes", context_->options.host_bytes},
+       {"io_threads", transports_.size()}});
+  return absl::OkStatus();
+}
+
+void NodeImpl::Drain(Task done) {
+  context_->draining.store(true);
+  listener_.reset();
+  Log(LogLevel::kInfo, "node", "draining",
+      {{"name", context_->options.name}, {"connections", context_->connections.load()}});
+  Executor& home = transports_.front()->executor();
+  const TimePoint deadline = home.Now() + context_->options.drain_timeout;
+  // Counts the loops that are still busy; touched on the first transport's thread only. Shared by
+  // the loops' callbacks.
+  struct Pending {
+    size_t loops = 0;
+    Task done;
+  };
+  auto pending = std::make_shared<Pending>();
+  pending->loops = loops_.size();
+  pending->done = std::move(done);
+  for (const std::shared_ptr<ServerLoop>& loop : loops_) {
+    loop->Drain(deadline, [&home, pending] {
+      home.Post([pending] {
+        if (--pending->loops == 0) {
+          pending->done();
+        }
+      });
+    });
+  }
+}
+
+absl::Status NodeImpl::Healthy() const {
+  if (!listening_.load()) {
+    return absl::UnavailableError("not started");
+  }
+  for (size_t i = 0; i < loops_.size(); ++i) {
+    const Duration silent = context_->clock.Now() - loops_[i]->last_tick();
+    if (silent > kUnhealthyAfter) {
+      return absl::UnavailableError(absl::StrCat(
+          "I/O thread ", i, " has not ticked for ",
+          std::chrono::duration_cast<std::chrono::milliseconds>(silent).count(), " ms"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NodeImpl::Ready() const {
+  if (context_->draining.load()) {
+    return absl::UnavailableError("draining");
+  }
+  return Healthy();
+}
+
+Node::Accounting NodeImpl::accounting() const {
+  const StoreStats stats = context_->store->stats();
+  Accounting accounting;
+  accounting.used_bytes = stats.used_bytes;
+  accounting.pinned_forms = stats.pinned_forms;
+  accounting.leases = context_->leases.stats().leases;
+  accounting.blocks = stats.blocks;
+  accounting.incomplete_blocks = stats.incomplete_blocks;
+  accounting.connections = context_->connections.load();
+  accounting.largest_free_bytes = stats.largest_free_bytes;
+  return accounting;
+}
+
+}  // namespace
+
+absl::Status ValidateNodeOptions(const NodeOptions& options) {
+  const auto positive = [](Duration duration) { return duration > Duration::zero(); };
+  if (options.name.empty() || options.name.size() > 256) {
+    return absl::InvalidArgumentError("name must have 1 to 256 bytes");
+  }
+  if (!(options.low_watermark > 0 && options.low_watermark <= options.high_watermark &&
+        options.high_watermark <= 1)) {
+    return absl::InvalidArgumentError("watermarks must satisfy 0 < low <= high <= 1");
+  }
+  if (!positive(options.lease_age) || options.lease_age_max < options.lease_age) {
+    return absl::InvalidArgumentError("lease-age must be positive and at most lease-age-max");
+  }
+  if (!positive(options.incomplete_age) || !positive(options.heartbeat) ||
+      options.dead_after < options.heartbeat) {
+    return absl::InvalidArgumentError(
+        "incomplete-age and heartbeat must be positive, dead-after at least heartbeat");
+  }
+  if (options.part_bytes_max == 0 || options.part_bytes_max > options.host_bytes) {
+    return absl::InvalidArgumentError("part-bytes-max must be positive and at most host-bytes");
+  }
+  // One reply names so many blocks; see LookupReplyBuilder for what does not fit.
+  constexpr uint32_t kKeysMax = 32768;
+  if (options.keys_max == 0 || options.keys_max > kKeysMax || options.blocks_max == 0 ||
+      options.blocks_max > options.keys_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("keys-max must be 1 to ", kKeysMax, ", blocks-max 1 to keys-max"));
+  }
+  if (options.io_threads < 1 || options.io_threads > 256 || options.connections_max == 0 ||
+      options.requests_max == 0 || options.inflight_bytes_max == 0) {
+    return absl::InvalidArgumentError(
+        "io-threads must be 1 to 256; connections, requests and inflight bytes positive");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Node>> Node::Create(Dependencies dependencies, NodeOptions options,
+                                                   PlantedBugs bugs) {
+  TOKURA_RETURN_IF_ERROR(ValidateNodeOptions(options));
+  TOKURA_CHECK(!dependencies.transports.empty());
+  StoreOptions store;
+  store.host_bytes = options.host_bytes;
+  store.high_watermark = options.high_watermark;
+  store.low_watermark = options.low_watermark;
+  store.lease_age = options.lease_age;
+  store.incomplete_age = options.incomplete_age;
+  store.part_bytes_max = options.part_bytes_max;
+  auto context =
+      std::make_shared<ServerContext>(std::move(options), bugs, dependencies.clock,
+                                      dependencies.random, dependencies.pool, dependencies.metrics);
+  context->incarnation = context->options.incarnation != 0 ? context->options.incarnation
+                                                           : dependencies.clock.WallMicros();
+  TOKURA_ASSIGN_OR_RETURN(context->store, BlockStore::Create(store, bugs));
+  TOKURA_ASSIGN_OR_RETURN(context->region,
+                          dependencies.transports.front()->Register(context->store->arena()));
+  return std::make_unique<NodeImpl>(dependencies, std::move(context));
+}
+
+}  // namespace tokura::node
