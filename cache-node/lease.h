@@ -104,9 +104,13 @@ class LeaseTable {
  private:
   friend class LeaseUse;
   using Shared = LeaseUse::Shared;
-  bool Live(const Shared& lease, std::string_view tenant, TimePoint now) const
+  // The lease, when it is held, the tenant's and within its ages; else null.
+  Shared* FindLive(const LeaseToken& token, std::string_view tenant, TimePoint now) const
       TOKURA_REQUIRES(mutex_);
   bool PastAge(const Shared& lease, TimePoint now) const TOKURA_REQUIRES(mutex_);
+  // Refuse new uses; when there is none left, take the lease out. The caller drops what is returned
+  // after the lock, because that unpins.
+  std::shared_ptr<Shared> Close(Shared& lease) TOKURA_REQUIRES(mutex_);
   void EndUse(Shared& lease, uint64_t connection);
   void MarkProgress(Shared& lease, TimePoint now);
 

@@ -1,0 +1,232 @@
+#include "cache-node/lease.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "common/check.h"
+
+namespace tokura::node {
+
+// Guarded by the table's lock, but for what is fixed at the beginning (tenant, owner, pins,
+// acquired).
+struct LeaseUse::Shared {
+  LeaseToken token;
+  std::string tenant;
+  uint64_t owner = 0;
+  std::vector<FormPin> pins;
+  std::vector<uint32_t> by_key;  // indices of pins, ascending by key
+  TimePoint acquired{};
+  TimePoint progressed{};
+  bool closing = false;
+  bool expired = false;
+  std::map<uint64_t, uint32_t> uses;  // connection → transfers under way
+};
+
+LeaseUse::LeaseUse(LeaseTable* table, std::shared_ptr<Shared> lease, uint64_t connection)
+    : table_(table), lease_(std::move(lease)), connection_(connection) {}
+
+LeaseUse::LeaseUse(LeaseUse&& other) noexcept
+    : table_(std::exchange(other.table_, nullptr)),
+      lease_(std::move(other.lease_)),
+      connection_(other.connection_) {}
+
+LeaseUse& LeaseUse::operator=(LeaseUse&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    table_ = std::exchange(other.table_, nullptr);
+    lease_ = std::move(other.lease_);
+    connection_ = other.connection_;
+  }
+  return *this;
+}
+
+void LeaseUse::Reset() {
+  if (table_ != nullptr) {
+    std::exchange(table_, nullptr)->EndUse(*lease_, connection_);
+    // The last holder drops the pins, here or in the table.
+    lease_.reset();
+  }
+}
+
+std::span<const FormPin> LeaseUse::pins() const {
+  TOKURA_CHECK(valid());
+  return lease_->pins;
+}
+
+const FormPin* LeaseUse::Find(const Fingerprint& fingerprint, const BlockKey& key) const {
+  const std::span<const FormPin> all = pins();
+  const std::vector<uint32_t>& order = lease_->by_key;
+  for (auto at = std::lower_bound(order.begin(), order.end(), key,
+                                  [&](uint32_t i, const BlockKey&k) { return all[i].key() < k; });
+       at != order.end() && all[*at].key() == key; ++at) {
+    if (all[*at].fingerprint() == fingerprint) {
+      return &all[*at];
+    }
+  }
+  return nullptr;
+}
+
+void LeaseUse::Progress(TimePoint now) {
+  TOKURA_CHECK(valid());
+  table_->MarkProgress(*lease_, now);
+}
+
+LeaseTable::LeaseTable(Options options, RandomSource& random)
+    : options_(options), random_(random) {}
+
+LeaseTable::~LeaseTable() {
+  MutexLock lock(mutex_);
+  for (const auto& [token, lease] : leases_) {
+    TOKURA_CHECK(lease->uses.empty());
+  }
+}
+
+bool LeaseTable::PastAge(const Shared& lease, TimePoint now) const {
+  return lease.expired || now - lease.progressed >= options_.lease_age ||
+         now - lease.acquired >= options_.lease_age_max;
+}
+
+LeaseTable::Shared* LeaseTable::FindLive(const LeaseToken& token, std::string_view tenant,
+                                         TimePoint now) const {
+  const auto entry = leases_.find(token);
+  if (entry == leases_.end()) {
+    return nullptr;
+  }
+  Shared& lease = *entry->second;
+  return !lease.closing && lease.tenant == tenant && !PastAge(lease, now) ? &lease : nullptr;
+}
+
+absl::StatusOr<LeaseToken> LeaseTable::Acquire(std::string tenant, uint64_t owner,
+                                               std::vector<FormPin> pins, TimePoint now) {
+  TOKURA_CHECK(!pins.empty());
+  auto lease = std::make_shared<Shared>();
+  random_.Fill(std::as_writable_bytes(std::span<uint8_t>(lease->token.bytes)));
+  lease->tenant = std::move(tenant);
+  lease->owner = owner;
+  lease->pins = std::move(pins);
+  lease->by_key.resize(lease->pins.size());
+  std::iota(lease->by_key.begin(), lease->by_key.end(), 0u);
+  std::stable_sort(lease->by_key.begin(), lease->by_key.end(), [&](uint32_t a, uint32_t b) {
+    return lease->pins[a].key() < lease->pins[b].key();
+  });
+  lease->acquired = lease->progressed = now;
+  const LeaseToken token = lease->token;
+  MutexLock lock(mutex_);
+  if (leases_.size() >= options_.leases_max) {
+    return absl::ResourceExhaustedError("too many leases");
+  }
+  TOKURA_CHECK(!token.empty() && leases_.emplace(token, std::move(lease)).second);
+  return token;
+}
+
+bool LeaseTable::Renew(const LeaseToken& token, std::string_view tenant, TimePoint now) {
+  MutexLock lock(mutex_);
+  Shared* lease = FindLive(token, tenant, now);
+  if (lease != nullptr) {
+    lease->progressed = now;
+  }
+  return lease != nullptr;
+}
+
+bool LeaseTable::Release(const LeaseToken& token, std::string_view tenant, TimePoint now) {
+  std::shared_ptr<Shared> ended;  // dropped outside the lock
+  MutexLock lock(mutex_);
+  Shared* lease = FindLive(token, tenant, now);
+  if (lease == nullptr) {
+    return false;
+  }
+  ended = Close(*lease);
+  return true;
+}
+
+std::shared_ptr<LeaseTable::Shared> LeaseTable::Close(Shared& lease) {
+  lease.closing = true;
+  if (!lease.uses.empty()) {
+    return nullptr;
+  }
+  const auto entry = leases_.find(lease.token);
+  std::shared_ptr<Shared> ended = std::move(entry->second);
+  leases_.erase(entry);
+  return ended;
+}
+
+absl::StatusOr<LeaseUse> LeaseTable::Use(const LeaseToken& token, std::string_view tenant,
+                                         uint64_t connection, TimePoint now) {
+  MutexLock lock(mutex_);
+  Shared* lease = FindLive(token, tenant, now);
+  if (lease == nullptr) {
+    return absl::NotFoundError("no such lease");
+  }
+  lease->progressed = now;
+  ++lease->uses[connection];
+  return LeaseUse(this, leases_.find(token)->second, connection);
+}
+
+void LeaseTable::EndUse(Shared& lease, uint64_t connection) {
+  std::shared_ptr<Shared> ended;
+  MutexLock lock(mutex_);
+  const auto use = lease.uses.find(connection);
+  TOKURA_CHECK(use != lease.uses.end());
+  if (--use->second == 0) {
+    lease.uses.erase(use);
+  }
+  if (lease.closing) {
+    ended = Close(lease);
+  }
+}
+
+void LeaseTable::MarkProgress(Shared& lease, TimePoint now) {
+  MutexLock lock(mutex_);
+  lease.progressed = now;
+}
+
+void LeaseTable::ReleaseOwner(uint64_t owner) {
+  std::vector<std::shared_ptr<Shared>> ended;
+  MutexLock lock(mutex_);
+  for (auto entry = leases_.begin(); entry != leases_.end();) {
+    Shared& lease = *entry->second;
+    ++entry;  // Close may erase it.
+    if (lease.owner == owner) {
+      ended.push_back(Close(lease));
+    }
+  }
+}
+
+std::vector<LeaseTable::Expired> LeaseTable::Sweep(TimePoint now) {
+  std::vector<std::shared_ptr<Shared>> ended;
+  std::vector<Expired> expired;
+  MutexLock lock(mutex_);
+  for (auto entry = leases_.begin(); entry != leases_.end();) {
+    Shared& lease = *entry->second;
+    ++entry;
+    if (!PastAge(lease, now)) {
+      continue;
+    }
+    expired_total_ += lease.closing ? 0 : 1;
+    lease.expired = true;
+    if (!lease.uses.empty()) {
+      Expired& report = expired.emplace_back();
+      report.token = lease.token;
+      report.owner = lease.owner;
+      for (const auto& [connection, count] : lease.uses) {
+        report.connections.push_back(connection);
+      }
+    }
+    ended.push_back(Close(lease));
+  }
+  return expired;
+}
+
+LeaseTable::Stats LeaseTable::stats() const {
+  MutexLock lock(mutex_);
+  Stats stats;
+  stats.leases = leases_.size();
+  stats.expired_total = expired_total_;
+  for (const auto& [token, lease] : leases_) {
+    stats.closing += lease->closing ? 1 : 0;
+  }
+  return stats;
+}
+
+}  // namespace tokura::node
