@@ -71,7 +71,7 @@ struct Header {
   uint32_t tokens;
   uint32_t codecs;           // entries of the codec list; entry 0 is the part's codec
   uint32_t extension_bytes;  // all extensions together, multiple of 8
-  uint32_t reserved_0;
+  uint32_t reserved_0[2];
   uint64_t codec_profile;  // profile that the codec's transforms need; 0: none
   uint64_t reserved_1;
 };
