@@ -87,6 +87,9 @@ class ClientCore {
   virtual absl::Status SetNodes(const std::vector<std::string>& nodes) = 0;
   // Whether some node is connected.
   virtual bool ready() const = 0;
+  // Call `done` with OK once some node is connected, soon when one is. DEADLINE_EXCEEDED at
+  // `deadline` says what was tried and why it failed; CANCELLED: shut down.
+  virtual void WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl::Status)> done) = 0;
   // Cancel everything, close connections, wait for the transport to give every buffer back, then
   // call `done`.
   virtual void Shutdown(Task done) = 0;

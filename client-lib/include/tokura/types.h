@@ -27,6 +27,9 @@ struct ClientOptions {
   uint64_t part_bytes_max = uint64_t{16} << 20;  // larger parts are refused
   uint32_t codec_threads = 1;
   uint32_t operations_max = 1024;  // outstanding; more are RESOURCE_EXHAUSTED
+  uint64_t inline_decode_bytes = uint64_t{64}
+                                 << 10;  // gets up to this raw size are decoded on the progress
+                                         // thread, which is sooner than handing them over
   Duration progress_timeout =
       std::chrono::milliseconds(200);  // an operation without progress for so long ends
   Duration connect_timeout = std::chrono::milliseconds(1000);

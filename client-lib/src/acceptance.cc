@@ -1,0 +1,107 @@
+#include "client-lib/src/acceptance.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tokura {
+namespace {
+// The node adds the same numbers in another order.
+constexpr double kRounding = 1 + 1e-6;
+}  // namespace
+
+proto::Accept MakeAccept(const ClientOptions& options, const AcceptOptions& accept) {
+  proto::Accept message;
+  if (accept.max_error) {
+    message.set_max_error(*accept.max_error);
+  }
+  message.set_allow_summary(accept.allow_summary);
+  message.set_accept_proxy_error(options.accept_proxy_error);
+  return message;
+}
+
+void BlockFidelity::Add(const kernels::PartInfo& info) {
+  worst_ = std::max(worst_, info.fidelity);
+  if (info.fidelity == kernels::Fidelity::kExact) {
+    return;
+  }
+  proxy_ = proxy_ || info.error.proxy();
+  const size_t group = info.identity.part.group;
+  groups_.resize(std::max(groups_.size(), group + 1));
+  std::vector<kernels::ErrorRecord::Layer>& layers = groups_[group];
+  layers.resize(std::max(layers.size(), info.error.layers.size()));
+  for (size_t i = 0; i < info.error.layers.size(); ++i) {
+    layers[i].error += info.error.layers[i].error;
+    layers[i].size += info.error.layers[i].size;
+  }
+}
+
+double BlockFidelity::Mean() const {
+  double sum = 0;
+  size_t count = 0;
+  for (const auto& layers : groups_) {
+    for (const kernels::ErrorRecord::Layer& layer : layers) {
+      sum += layer.size > 0 ? std::sqrt(layer.error / layer.size) : 0;
+      ++count;
+    }
+  }
+  return count == 0 ? 0 : sum / static_cast<double>(count);
+}
+
+bool BlockFidelity::Acceptable(const ClientOptions& options, const AcceptOptions& accept) const {
+  if (worst_ == kernels::Fidelity::kSummary && !accept.allow_summary) {
+    return false;
+  }
+  if (!accept.max_error || worst_ == kernels::Fidelity::kExact) {
+    return true;
+  }
+  if (proxy_ && !options.accept_proxy_error) {
+    return false;
+  }
+  return *accept.max_error > 0 && Mean() <= *accept.max_error * kRounding;
+}
+
+uint32_t TailBlocksNeeded(const NamespaceSpec& spec, const LayerGroup& group) {
+  switch (group.kind) {
+    case AttentionKind::kSliding:
+      return (group.window + spec.block_tokens - 1) / spec.block_tokens;
+    case AttentionKind::kRecurrent:
+      return 1;  // the state after the last block stands for all before it
+    case AttentionKind::kFull:
+    case AttentionKind::kLatent:
+    case AttentionKind::kOther:
+      return 0;
+  }
+  return 0;
+}
+
+uint32_t GroupsNeeded(const NamespaceSpec& spec, size_t index, size_t blocks) {
+  uint32_t mask = 0;
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
+    const uint32_t tail = TailBlocksNeeded(spec, spec.groups[g]);
+    if (tail == 0 || index + tail >= blocks) {
+      mask |= 1u << g;
+    }
+  }
+  return mask;
+}
+
+size_t UsablePrefix(const NamespaceSpec& spec, std::span<const uint32_t> group_masks) {
+  // run[g]: blocks in a row, up to the one looked at, that have group g.
+  std::vector<size_t> run(spec.groups.size(), 0);
+  size_t usable = 0;
+  for (size_t i = 0; i < group_masks.size(); ++i) {
+    bool all = true;
+    for (size_t g = 0; g < spec.groups.size(); ++g) {
+      run[g] = (group_masks[i] & (1u << g)) != 0 ? run[g] + 1 : 0;
+      const uint32_t tail = TailBlocksNeeded(spec, spec.groups[g]);
+      const size_t needed = tail == 0 ? i + 1 : std::min<size_t>(tail, i + 1);
+      all = all && run[g] >= needed;
+    }
+    if (all) {
+      usable = i + 1;
+    }
+  }
+  return usable;
+}
+
+}  // namespace tokura

@@ -1,0 +1,535 @@
+#include "tokura/client_core.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client-lib/src/get_operation.h"
+#include "client-lib/src/lookup_operation.h"
+#include "client-lib/src/node_directory.h"
+#include "client-lib/src/node_link.h"
+#include "client-lib/src/node_operations.h"
+#include "client-lib/src/operation.h"
+#include "client-lib/src/put_operation.h"
+#include "client-lib/src/ring.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "kernels/codec.h"
+
+namespace tokura {
+namespace {
+
+// A request whose answer nobody waits for.
+class IgnoredCall final : public net::Call {
+ public:
+  void OnPayload(const net::FrameHeader&, net::IncomingPayload) override {}
+  void OnReply(absl::Status, std::span<const std::byte>) override {}
+};
+
+absl::Status CheckOptions(const ClientOptions& options) {
+  if (options.progress_timeout <= Duration::zero()) {
+    return absl::InvalidArgumentError("progress_timeout must be positive");
+  }
+  if (options.operations_max == 0) {
+    return absl::InvalidArgumentError("operations_max must be positive");
+  }
+  if (options.part_bytes_max > options.ring_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("part_bytes_max ", options.part_bytes_max,
+                                                   " exceeds ring_bytes ", options.ring_bytes));
+  }
+  return kernels::FindCodec(options.ingest_codec).status();
+}
+
+absl::StatusOr<std::vector<net::Address>> ParseNodes(const std::vector<std::string>& nodes) {
+  std::vector<net::Address> addresses;
+  for (const std::string& node : nodes) {
+    TOKURA_ASSIGN_OR_RETURN(net::Address address, net::Address::Parse(node));
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
+      addresses.push_back(std::move(address));
+    }
+  }
+  return addresses;
+}
+
+std::vector<BlockKey> KeysOf(const TokenChain& chain) {
+  return {chain.keys().begin(), chain.keys().end()};
+}
+
+class ClientCoreImpl final : public ClientCore, public NodeLink::Owner {
+ public:
+  ClientCoreImpl(Dependencies dependencies, ClientOptions options, ClientPlantedBugs bugs,
+                 std::unique_ptr<Ring> ring);
+  ~ClientCoreImpl() override;
+
+  OperationId Lookup(NamespaceRef ns, const TokenChain& chain, LookupOptions options,
+                     LookupCallback done) override;
+  OperationId Acquire(NamespaceRef ns, const Match& match, AcceptOptions accept,
+                      LookupCallback done) override;
+  void Renew(const Match& held) override;
+  void Release(const Match& held) override;
+  OperationId Get(NamespaceRef ns, const Match& match, SequenceView view, GetOptions options,
+                  GetCallback done) override;
+  OperationId Put(NamespaceRef ns, const TokenChain& chain, SequenceView view, PutOptions options,
+                  Task released, PutCallback stored) override;
+  OperationId Remove(NamespaceRef ns, std::vector<BlockKey> keys, RemoveCallback done) override;
+  OperationId Stat(StatCallback done) override;
+  void Cancel(OperationId id) override;
+  absl::Status SetNodes(const std::vector<std::string>& nodes) override;
+  bool ready() const override;
+  void WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl::Status)> done) override;
+  void Shutdown(Task done) override;
+
+ private:
+  struct ReadyWaiter {
+    absl::AnyInvocable<void(absl::Status)> done;
+    TimerId timer = 0;
+  };
+
+  absl::Status AdmitNode(NodeLink& link, const proto::Welcome& welcome) override;
+  uint64_t FencedBelow(const std::string& node) const override;
+  void OnLinkUp(NodeLink& link) override;
+  void OnLinkLost(NodeLink& link, const absl::Status& why) override;
+  void OnLinkStopped(NodeLink& link) override;
+
+  void SetLinks(const std::vector<net::Address>& addresses);
+  std::shared_ptr<NodeLink> MakeLink(const net::Address& address);
+  // OK, or why no operation may start now.
+  absl::Status Admit() const;
+  template <typename T, typename... Args>
+  OperationId StartOperation(OperationKind kind, Args&&... args);
+  // Answer a refused operation, not inline.
+  OperationId Refuse(OperationKind kind, const absl::Status& why, Task answer);
+  void TellNode(const Match& held, net::Op op, const google::protobuf::MessageLite& body);
+  ContentId NewContentId();
+  std::vector<OperationId> OperationIds() const;
+  absl::Status DescribeTrouble() const;
+  void AnswerReadyWaiter(uint64_t id, const absl::Status& status);
+  void FinishShutdown();
+
+  Executor& executor_;
+  net::Transport& transport_;
+  RandomSource& random_;
+  const ClientOptions options_;
+  const ClientPlantedBugs bugs_;
+  ClientMetrics metrics_;
+  std::unique_ptr<Ring> ring_;
+  CodecLoad codec_;
+  std::array<std::byte, 16> instance_;
+  uint64_t puts_ = 0;
+  std::vector<std::shared_ptr<NodeLink>> links_;    // listed; owners: this, calls and posted tasks
+  std::vector<std::shared_ptr<NodeLink>> retired_;  // no longer listed, still closing
+  StaticDirectory directory_;
+  std::map<std::string, uint64_t> incarnations_;  // the highest seen, by node name
+  CoreContext context_;
+  std::map<OperationId, std::shared_ptr<Operation>> operations_;
+  std::map<uint64_t, ReadyWaiter> ready_waiters_;
+  OperationId next_id_ = 1;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted tasks hold it weakly
+  Task shutdown_done_;
+  bool shutting_down_ = false;
+};
+
+ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
+                               ClientPlantedBugs bugs, std::unique_ptr<Ring> ring)
+    : executor_(dependencies.transport.executor()),
+      transport_(dependencies.transport),
+      random_(dependencies.random),
+      options_(std::move(options)),
+      bugs_(bugs),
+      metrics_(std::move(dependencies.metrics)),
+      ring_(std::move(ring)),
+      directory_(links_),
+      context_{executor_, dependencies.pool, options_, bugs_,
+               *ring_,    directory_,        metrics_, codec_} {
+  random_.Fill(instance_);
+  ring_->SetGauges({metrics_.ring_used_bytes, metrics_.ring_waiters});
+  ring_->SetOnIdle([this] { FinishShutdown(); });
+  metrics_.ring_capacity_bytes->Increment(static_cast<double>(ring_->capacity()));
+}
+
+ClientCoreImpl::~ClientCoreImpl() {
+  TOKURA_CHECK(operations_.empty() && links_.empty() && retired_.empty());
+  metrics_.ring_capacity_bytes->Decrement(static_cast<double>(ring_->capacity()));
+}
+
+template <typename T, typename... Args>
+ClientCore::OperationId ClientCoreImpl::StartOperation(OperationKind kind, Args&&... args) {
+  const OperationId id = next_id_++;
+  Operation::Identity identity{.id = id, .kind = kind, .on_retired = [this](uint64_t retired) {
+                                 operations_.erase(retired);
+                                 FinishShutdown();
+                               }};
+  auto operation = std::make_shared<T>(context_, std::move(identity), std::forward<Args>(args)...);
+  operations_.emplace(id, operation);
+  operation->Start();
+  return id;
+}
+
+absl::Status ClientCoreImpl::Admit() const {
+  TOKURA_DCHECK(executor_.IsCurrent());
+  if (shutting_down_) {
+    return absl::CancelledError("the client is shutting down");
+  }
+  if (operations_.size() >= options_.operations_max) {
+    metrics_.operations_rejected->Increment();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("operations_max ", options_.operations_max, " are under way"));
+  }
+  return absl::OkStatus();
+}
+
+ClientCore::OperationId ClientCoreImpl::Refuse(OperationKind kind, const absl::Status& why,
+                                               Task answer) {
+  metrics_.OperationStarted();
+  metrics_.OperationEnded(kind, LabelOf(why), Duration::zero());
+  executor_.Post(std::move(answer));
+  return next_id_++;
+}
+
+ClientCore::OperationId ClientCoreImpl::Lookup(NamespaceRef ns, const TokenChain& chain,
+                                               LookupOptions options, LookupCallback done) {
+  absl::Status admitted = Admit();
+  if (admitted.ok() && (chain.fingerprint() != ns->fingerprint() ||
+                        chain.block_tokens() != ns->spec().block_tokens)) {
+    admitted = absl::InvalidArgumentError("the chain belongs to another namespace");
+  }
+  if (!admitted.ok()) {
+    return Refuse(OperationKind::kLookup, admitted,
+                  [done = std::move(done), admitted]() mutable { done(admitted); });
+  }
+  LookupOperation::Request request{std::move(ns), KeysOf(chain), std::move(options)};
+  return StartOperation<LookupOperation>(OperationKind::kLookup, std::move(request),
+                                         std::move(done));
+}
+
+ClientCore::OperationId ClientCoreImpl::Acquire(NamespaceRef ns, const Match& match,
+                                                AcceptOptions accept, LookupCallback done) {
+  absl::Status admitted = Admit();
+  if (admitted.ok() && match.fingerprint != ns->fingerprint()) {
+    admitted = absl::InvalidArgumentError("the match belongs to another namespace");
+  }
+  if (!admitted.ok()) {
+    return Refuse(OperationKind::kAcquire, admitted,
+                  [done = std::move(done), admitted]() mutable { done(admitted); });
+  }
+  AcquireOperation::Request request{std::move(ns), match, accept};
+  return StartOperation<AcquireOperation>(OperationKind::kAcquire, std::move(request),
+                                          std::move(done));
+}
+
+void ClientCoreImpl::Renew(const Match& held) {
+  proto::RenewRequest body;
+  body.set_leases(held.lease.bytes.data(), LeaseToken::kBytes);
+  TellNode(held, net::Op::kRenew, body);
+}
+
+void ClientCoreImpl::Release(const Match& held) {
+  proto::ReleaseRequest body;
+  body.set_leases(held.lease.bytes.data(), LeaseToken::kBytes);
+  TellNode(held, net::Op::kRelease, body);
+}
+
+void ClientCoreImpl::TellNode(const Match& held, net::Op op,
+                              const google::protobuf::MessageLite& body) {
+  NodeLink* maybe_link = directory_.Find(held.node, held.incarnation);
+  if (held.lease.empty() || maybe_link == nullptr || shutting_down_) {
+    return;  // the lease went with its connection, or will end by itself
+  }
+  maybe_link->Send(op, body, executor_.Now() + options_.progress_timeout,
+                   std::make_shared<IgnoredCall>());
+}
+
+ClientCore::OperationId ClientCoreImpl::Get(NamespaceRef ns, const Match& match, SequenceView view,
+                                            GetOptions options, GetCallback done) {
+  if (const absl::Status admitted = Admit(); !admitted.ok()) {
+    const size_t held = match.blocks() - std::min<size_t>(match.blocks(), options.first_block);
+    GetResult result;
+    result.blocks.assign(options.blocks == 0 ? held : std::min<size_t>(held, options.blocks),
+                         admitted);
+    result.codecs.resize(result.blocks.size());
+    result.declared_error.resize(result.blocks.size());
+    result.proxy_error.resize(result.blocks.size());
+    return Refuse(OperationKind::kGet, admitted,
+                  [done = std::move(done), result = std::move(result)]() mutable {
+                    done(std::move(result));
+                  });
+  }
+  GetOperation::Request request{std::move(ns), match, std::move(view), std::move(options)};
+  return StartOperation<GetOperation>(OperationKind::kGet, std::move(request), std::move(done));
+}
+
+ClientCore::OperationId ClientCoreImpl::Put(NamespaceRef ns, const TokenChain& chain,
+                                            SequenceView view, PutOptions options, Task released,
+                                            PutCallback stored) {
+  absl::Status admitted = Admit();
+  if (admitted.ok() && (chain.fingerprint() != ns->fingerprint() ||
+                        chain.block_tokens() != ns->spec().block_tokens)) {
+    admitted = absl::InvalidArgumentError("the chain belongs to another namespace");
+  }
+  if (!admitted.ok()) {
+    const size_t blocks = chain.blocks() - std::min<size_t>(chain.blocks(), options.first_block);
+    PutResult result;
+    result.blocks.assign(options.blocks == 0 ? blocks : std::min<size_t>(blocks, options.blocks),
+                         admitted);
+    return Refuse(OperationKind::kPut, admitted,
+                  [released = std::move(released), stored = std::move(stored),
+                   result = std::move(result)]() mutable {
+                    if (released) {
+                      released();
+                    }
+                    stored(std::move(result));
+                  });
+  }
+  const ContentId content_id = options.content_id_base.value_or(NewContentId());
+  PutOperation::Request request{std::move(ns), KeysOf(chain), std::move(view), std::move(options),
+                                content_id};
+  return StartOperation<PutOperation>(OperationKind::kPut, std::move(request), std::move(released),
+                                      std::move(stored));
+}
+
+ContentId ClientCoreImpl::NewContentId() {
+  // Instance random ‖ put number: no two puts of any two processes share one.
+  ContentId id;
+  const uint64_t number = ++puts_;
+  std::memcpy(id.bytes.data(), instance_.data(), 8);
+  for (size_t i = 0; i < sizeof(number); ++i) {
+    id.bytes[8 + i] = static_cast<uint8_t>(number >> (8 * i));
+  }
+  return id;
+}
+
+ClientCore::OperationId ClientCoreImpl::Remove(NamespaceRef ns, std::vector<BlockKey> keys,
+                                               RemoveCallback done) {
+  if (const absl::Status admitted = Admit(); !admitted.ok()) {
+    RemoveResult result;
+    result.blocks.assign(keys.size(), admitted);
+    return Refuse(OperationKind::kRemove, admitted,
+                  [done = std::move(done), result = std::move(result)]() mutable {
+                    done(std::move(result));
+                  });
+  }
+  RemoveOperation::Request request{std::move(ns), std::move(keys), {}, links_.size()};
+  for (const std::shared_ptr<NodeLink>& link : links_) {
+    if (link->usable()) {
+      request.links.push_back(link.get());
+    }
+  }
+  return StartOperation<RemoveOperation>(OperationKind::kRemove, std::move(request),
+                                         std::move(done));
+}
+
+ClientCore::OperationId ClientCoreImpl::Stat(StatCallback done) {
+  if (const absl::Status admitted = Admit(); !admitted.ok()) {
+    std::vector<absl::StatusOr<NodeStat>> stats(links_.size(), admitted);
+    return Refuse(
+        OperationKind::kStat, admitted,
+        [done = std::move(done), stats = std::move(stats)]() mutable { done(std::move(stats)); });
+  }
+  std::vector<StatOperation::Target> targets;
+  for (const std::shared_ptr<NodeLink>& link : links_) {
+    targets.push_back({link.get(), link->trouble()});
+  }
+  return StartOperation<StatOperation>(OperationKind::kStat, std::move(targets), std::move(done));
+}
+
+void ClientCoreImpl::Cancel(OperationId id) {
+  // Not inline: a caller that holds its own lock while it cancels must not be called back.
+  executor_.Post([this, id, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired()) {
+      return;
+    }
+    if (const auto found = operations_.find(id); found != operations_.end()) {
+      const std::shared_ptr<Operation> operation = found->second;
+      operation->Cancel();
+    }
+  });
+}
+
+absl::Status ClientCoreImpl::SetNodes(const std::vector<std::string>& nodes) {
+  TOKURA_DCHECK(executor_.IsCurrent());
+  TOKURA_ASSIGN_OR_RETURN(const std::vector<net::Address> addresses, ParseNodes(nodes));
+  if (!shutting_down_) {
+    SetLinks(addresses);
+  }
+  return absl::OkStatus();
+}
+
+void ClientCoreImpl::SetLinks(const std::vector<net::Address>& addresses) {
+  std::vector<std::shared_ptr<NodeLink>> before = std::exchange(links_, {});
+  std::vector<std::shared_ptr<NodeLink>> added;
+  for (const net::Address& address : addresses) {
+    const auto kept = std::find_if(before.begin(), before.end(),
+                                   [&](const auto& link) { return link->address() == address; });
+    if (kept != before.end()) {
+      links_.push_back(std::move(*kept));
+      before.erase(kept);
+    } else {
+      links_.push_back(MakeLink(address));
+      added.push_back(links_.back());
+    }
+  }
+  for (std::shared_ptr<NodeLink>& link : before) {
+    retired_.push_back(link);
+    link->Stop();
+  }
+  for (const std::shared_ptr<NodeLink>& link : added) {
+    link->Start();
+  }
+}
+
+std::shared_ptr<NodeLink> ClientCoreImpl::MakeLink(const net::Address& address) {
+  NodeLink::Options options;
+  options.address = address;
+  options.channel.hello = net::MakeHello(transport_, "client", options_.name, instance_);
+  options.channel.hello.set_format_version(kernels::FormatVersionString());
+  options.channel.timeouts.hello = options_.connect_timeout;
+  options.channel.timeouts.heartbeat = options_.heartbeat;
+  options.channel.timeouts.dead_after = options_.dead_after;
+  options.breaker.backoff_min = options_.breaker_backoff_min;
+  options.breaker.backoff_max = options_.breaker_backoff_max;
+  return std::make_shared<NodeLink>(transport_, metrics_, std::move(options), *this);
+}
+
+absl::Status ClientCoreImpl::AdmitNode(NodeLink& link, const proto::Welcome& welcome) {
+  uint64_t& highest = incarnations_[welcome.node()];
+  if (welcome.incarnation() < highest && !bugs_.accept_lower_incarnation) {
+    metrics_.fenced->Increment();
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", welcome.node(), " came back as incarnation ", welcome.incarnation(),
+                     ", which is fenced by ", highest));
+  }
+  highest = std::max(highest, welcome.incarnation());
+  // The incarnation before is gone; whatever still answers in its name is a zombie.
+  const std::vector<std::shared_ptr<NodeLink>> links = links_;
+  for (const std::shared_ptr<NodeLink>& other : links) {
+    const bool older = other.get() != &link && other->node() == welcome.node() &&
+                       other->incarnation() < welcome.incarnation();
+    if (older && other->usable() && !bugs_.accept_lower_incarnation) {
+      metrics_.fenced->Increment();
+      other->Drop(absl::UnavailableError(absl::StrCat("node ", welcome.node(), " incarnation ",
+                                                      other->incarnation(), " is fenced by ",
+                                                      welcome.incarnation())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+uint64_t ClientCoreImpl::FencedBelow(const std::string& node) const {
+  const auto found = incarnations_.find(node);
+  return found == incarnations_.end() || bugs_.accept_lower_incarnation ? 0 : found->second;
+}
+
+bool ClientCoreImpl::ready() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const std::shared_ptr<NodeLink>& link) { return link->usable(); });
+}
+
+void ClientCoreImpl::WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl::Status)> done) {
+  const uint64_t id = next_id_++;
+  ReadyWaiter& waiter = ready_waiters_[id];
+  waiter.done = std::move(done);
+  waiter.timer = executor_.RunAt(ready() ? executor_.Now() : deadline, [this, id] {
+    AnswerReadyWaiter(id, ready() ? absl::OkStatus() : DescribeTrouble());
+  });
+}
+
+void ClientCoreImpl::AnswerReadyWaiter(uint64_t id, const absl::Status& status) {
+  const auto found = ready_waiters_.find(id);
+  ReadyWaiter waiter = std::move(found->second);
+  ready_waiters_.erase(found);
+  executor_.CancelTimer(waiter.timer);
+  waiter.done(status);
+}
+
+absl::Status ClientCoreImpl::DescribeTrouble() const {
+  std::string text = "no node is connected";
+  for (const std::shared_ptr<NodeLink>& link : links_) {
+    absl::StrAppend(&text, "; ", link->address().ToString(), ": ", link->trouble().message());
+  }
+  return absl::DeadlineExceededError(links_.empty() ? "no node is listed" : text);
+}
+
+void ClientCoreImpl::OnLinkUp(NodeLink&) {
+  while (!ready_waiters_.empty()) {
+    AnswerReadyWaiter(ready_waiters_.begin()->first, absl::OkStatus());
+  }
+}
+
+std::vector<ClientCore::OperationId> ClientCoreImpl::OperationIds() const {
+  std::vector<OperationId> ids;
+  ids.reserve(operations_.size());
+  for (const auto& [id, operation] : operations_) {
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void ClientCoreImpl::OnLinkLost(NodeLink& link, const absl::Status& why) {
+  // Callbacks start and end operations meanwhile.
+  for (const OperationId id : OperationIds()) {
+    if (const auto found = operations_.find(id); found != operations_.end()) {
+      const std::shared_ptr<Operation> operation = found->second;
+      operation->OnLinkLost(link, why);
+    }
+  }
+}
+
+void ClientCoreImpl::OnLinkStopped(NodeLink& link) {
+  const auto is_link = [&link](const std::shared_ptr<NodeLink>& held) {
+    return held.get() == &link;
+  };
+  retired_.erase(std::remove_if(retired_.begin(), retired_.end(), is_link), retired_.end());
+  FinishShutdown();
+}
+
+void ClientCoreImpl::Shutdown(Task done) {
+  TOKURA_CHECK(!shutting_down_);
+  shutting_down_ = true;
+  shutdown_done_ = std::move(done);
+  while (!ready_waiters_.empty()) {
+    AnswerReadyWaiter(ready_waiters_.begin()->first,
+                      absl::CancelledError("the client is shutting down"));
+  }
+  for (const OperationId id : OperationIds()) {
+    if (const auto found = operations_.find(id); found != operations_.end()) {
+      const std::shared_ptr<Operation> operation = found->second;
+      operation->Cancel();
+    }
+  }
+  SetLinks({});
+  FinishShutdown();
+}
+
+void ClientCoreImpl::FinishShutdown() {
+  const bool over = shutting_down_ && operations_.empty() && retired_.empty() && links_.empty() &&
+                    ring_->used() == 0;
+  if (!over || !shutdown_done_) {
+    return;
+  }
+  executor_.Post(std::exchange(shutdown_done_, nullptr));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(Dependencies dependencies,
+                                                               ClientOptions options,
+                                                               ClientPlantedBugs bugs) {
+  TOKURA_RETURN_IF_ERROR(CheckOptions(options));
+  TOKURA_RETURN_IF_ERROR(ParseNodes(options.nodes).status());
+  TOKURA_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring,
+                          Ring::Create(dependencies.transport, {.bytes = options.ring_bytes}));
+  const std::vector<std::string> nodes = options.nodes;
+  auto core = std::make_unique<ClientCoreImpl>(std::move(dependencies), std::move(options), bugs,
+                                               std::move(ring));
+  TOKURA_RETURN_IF_ERROR(core->SetNodes(nodes));
+  return core;
+}
+
+}  // namespace tokura

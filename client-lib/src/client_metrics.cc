@@ -1,0 +1,214 @@
+#include "client-lib/src/client_metrics.h"
+
+#include <utility>
+
+#include "common/metrics.h"
+#include "kernels/codec.h"
+
+namespace tokura {
+namespace {
+
+constexpr std::array<const char*, kOperationKinds> kOperationNames = {"lookup", "acquire", "get",
+                                                                      "put",    "remove",  "stat"};
+constexpr std::array<const char*, kResultLabels> kResultNames = {"ok",
+                                                                 "partial",
+                                                                 "miss",
+                                                                 "deadline_exceeded",
+                                                                 "unavailable",
+                                                                 "cancelled",
+                                                                 "resource_exhausted",
+                                                                 "data_loss",
+                                                                 "error"};
+constexpr std::array<const char*, 2> kDirectionNames = {"encode", "decode"};
+constexpr std::array<const char*, 3> kBreakerNames = {"closed", "open", "half_open"};
+constexpr char kOtherCodec[] = "other";
+
+prometheus::Counter* OneCounter(prometheus::Registry& registry, const char* name,
+                                const char* help) {
+  return &prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
+}
+
+prometheus::Gauge* OneGauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return &prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+}
+
+prometheus::Histogram::BucketBoundaries ErrorBuckets() {
+  return {0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1};
+}
+
+}  // namespace
+
+ResultLabel LabelOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return ResultLabel::kOk;
+    case absl::StatusCode::kNotFound:
+      return ResultLabel::kMiss;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ResultLabel::kDeadline;
+    case absl::StatusCode::kUnavailable:
+      return ResultLabel::kUnavailable;
+    case absl::StatusCode::kCancelled:
+      return ResultLabel::kCancelled;
+    case absl::StatusCode::kResourceExhausted:
+      return ResultLabel::kExhausted;
+    case absl::StatusCode::kDataLoss:
+      return ResultLabel::kDataLoss;
+    default:
+      return ResultLabel::kError;
+  }
+}
+
+ClientMetrics::ClientMetrics(std::shared_ptr<prometheus::Registry> registry)
+    : registry_(registry ? std::move(registry) : std::make_shared<prometheus::Registry>()) {
+  RegisterOperations();
+  RegisterTotals();
+  RegisterCodecs();
+}
+
+void ClientMetrics::RegisterOperations() {
+  auto& requests = prometheus::BuildCounter()
+                       .Name("tokura_client_requests_total")
+                       .Help("Operations by how they ended.")
+                       .Register(*registry_);
+  auto& durations = prometheus::BuildHistogram()
+                        .Name("tokura_client_request_duration_seconds")
+                        .Help("From the call to the callback.")
+                        .Register(*registry_);
+  for (size_t op = 0; op < kOperationKinds; ++op) {
+    durations_[op] = &durations.Add({{"op", kOperationNames[op]}}, LatencyBuckets());
+    for (size_t result = 0; result < kResultLabels; ++result) {
+      requests_[op][result] =
+          &requests.Add({{"op", kOperationNames[op]}, {"result", kResultNames[result]}});
+    }
+  }
+  auto& blocks = prometheus::BuildCounter()
+                     .Name("tokura_client_blocks_total")
+                     .Help("Blocks got and put by how they ended.")
+                     .Register(*registry_);
+  for (size_t result = 0; result < kResultLabels; ++result) {
+    blocks_[0][result] = &blocks.Add({{"op", "get"}, {"result", kResultNames[result]}});
+    blocks_[1][result] = &blocks.Add({{"op", "put"}, {"result", kResultNames[result]}});
+  }
+  inflight_ = OneGauge(*registry_, "tokura_client_inflight_requests", "Operations under way.");
+}
+
+void ClientMetrics::RegisterTotals() {
+  prometheus::Registry& r = *registry_;
+  received_bytes =
+      OneCounter(r, "tokura_client_received_bytes_total", "Payload bytes received from nodes.");
+  sent_bytes = OneCounter(r, "tokura_client_sent_bytes_total", "Payload bytes nodes took.");
+  auto& logical = prometheus::BuildCounter()
+                      .Name("tokura_client_logical_bytes_total")
+                      .Help("Raw size of the blocks got and put.")
+                      .Register(r);
+  logical_received_bytes = &logical.Add({{"op", "get"}});
+  logical_sent_bytes = &logical.Add({{"op", "put"}});
+  retries = OneCounter(r, "tokura_client_retries_total", "Blocks asked again of another node.");
+  data_loss = OneCounter(r, "tokura_client_data_loss_total",
+                         "Blocks whose bytes were not what was asked for; each is a miss.");
+  late_payloads = OneCounter(r, "tokura_client_late_payloads_total",
+                             "Payloads that arrived after their operation had ended.");
+  fenced = OneCounter(r, "tokura_client_fenced_total",
+                      "Nodes refused because a higher incarnation is known.");
+  raw_fallbacks = OneCounter(r, "tokura_client_raw_fallback_layers_total",
+                             "Layers stored raw because they had non-finite values.");
+  links_lost = OneCounter(r, "tokura_client_links_lost_total", "Connections to nodes lost.");
+  refused = OneCounter(r, "tokura_client_refused_total", "Connections that nodes refused.");
+  queue_rejected = OneCounter(r, "tokura_client_queue_rejected_total",
+                              "Requests that found the queue for ring memory full.");
+  operations_rejected =
+      OneCounter(r, "tokura_client_operations_rejected_total", "Operations beyond operations_max.");
+  ring_capacity_bytes =
+      OneGauge(r, "tokura_client_ring_capacity_bytes", "Registered payload memory.");
+  ring_used_bytes = OneGauge(r, "tokura_client_ring_used_bytes", "Payload memory in use.");
+  ring_waiters = OneGauge(r, "tokura_client_ring_waiters", "Requests waiting for payload memory.");
+  declared_error = &prometheus::BuildHistogram()
+                        .Name("tokura_client_declared_error_ratio")
+                        .Help("Declared attention-output error of blocks got, mean over layers.")
+                        .Register(r)
+                        .Add({}, ErrorBuckets());
+  breaker_opens_ = OneCounter(r, "tokura_client_breaker_opens_total", "Circuit breakers opened.");
+  auto& nodes = prometheus::BuildGauge()
+                    .Name("tokura_client_nodes")
+                    .Help("Listed nodes by the state of their circuit breaker.")
+                    .Register(r);
+  for (size_t state = 0; state < kBreakerNames.size(); ++state) {
+    nodes_[state] = &nodes.Add({{"breaker", kBreakerNames[state]}});
+  }
+}
+
+void ClientMetrics::RegisterCodecs() {
+  auto& duration = prometheus::BuildHistogram()
+                       .Name("tokura_client_codec_duration_seconds")
+                       .Help("Time to encode or decode one part.")
+                       .Register(*registry_);
+  auto& input = prometheus::BuildCounter()
+                    .Name("tokura_client_codec_input_bytes_total")
+                    .Help("Bytes read by codecs.")
+                    .Register(*registry_);
+  auto& output = prometheus::BuildCounter()
+                     .Name("tokura_client_codec_output_bytes_total")
+                     .Help("Bytes written by codecs.")
+                     .Register(*registry_);
+  const auto add = [&](const std::string& name) {
+    Codec& codec = codecs_[name];
+    for (size_t d = 0; d < 2; ++d) {
+      const prometheus::Labels labels{{"codec", name}, {"op", kDirectionNames[d]}};
+      codec.duration[d] = &duration.Add(labels, LatencyBuckets());
+      codec.input[d] = &input.Add(labels);
+      codec.output[d] = &output.Add(labels);
+    }
+  };
+  for (const kernels::CodecPreset& preset : kernels::CodecPresets()) {
+    add(std::string(preset.name));
+  }
+  add(kOtherCodec);
+}
+
+void ClientMetrics::OperationStarted() {
+  inflight_->Increment();
+}
+
+void ClientMetrics::OperationEnded(OperationKind kind, ResultLabel result, Duration took) {
+  const size_t op = static_cast<size_t>(kind);
+  inflight_->Decrement();
+  requests_[op][static_cast<size_t>(result)]->Increment();
+  durations_[op]->Observe(Seconds(took));
+}
+
+void ClientMetrics::BlockEnded(OperationKind kind, const absl::Status& status) {
+  blocks_[kind == OperationKind::kPut ? 1 : 0][static_cast<size_t>(LabelOf(status))]->Increment();
+}
+
+void ClientMetrics::Coded(const std::string& codec, const CodecSample& sample) {
+  auto entry = codecs_.find(codec);
+  if (entry == codecs_.end()) {
+    entry = codecs_.find(kOtherCodec);
+  }
+  const size_t d = static_cast<size_t>(sample.direction);
+  entry->second.duration[d]->Observe(Seconds(sample.took));
+  entry->second.input[d]->Increment(static_cast<double>(sample.input_bytes));
+  entry->second.output[d]->Increment(static_cast<double>(sample.output_bytes));
+}
+
+void ClientMetrics::BreakerMoved(net::Breaker::State from, net::Breaker::State to) {
+  if (from == to) {
+    return;
+  }
+  NodeForgotten(from);
+  NodeListed(to);
+  if (to == net::Breaker::State::kOpen) {
+    breaker_opens_->Increment();
+  }
+}
+
+void ClientMetrics::NodeListed(net::Breaker::State state) {
+  nodes_[static_cast<size_t>(state)]->Increment();
+}
+
+void ClientMetrics::NodeForgotten(net::Breaker::State state) {
+  nodes_[static_cast<size_t>(state)]->Decrement();
+}
+
+}  // namespace tokura

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include "absl/status/status.h"
+#include "common/net/breaker.h"
+#include "common/time.h"
+
+namespace tokura {
+
+enum class OperationKind : uint8_t { kLookup, kAcquire, kGet, kPut, kRemove, kStat };
+inline constexpr size_t kOperationKinds = 6;
+enum class CodecDirection : uint8_t { kEncode, kDecode };
+
+// How an operation or a block ended, as one label value.
+enum class ResultLabel : uint8_t {
+  kOk,
+  kPartial,  // operations only: some blocks OK
+  kMiss,
+  kDeadline,
+  kUnavailable,
+  kCancelled,
+  kExhausted,
+  kDataLoss,
+  kError,
+};
+inline constexpr size_t kResultLabels = 9;
+ResultLabel LabelOf(const absl::Status& status);
+
+// The client's metrics (tokura_client_*), every label combination present from the start.
+// Thread-safe: prometheus objects are. Several clients of one process add up in the same families.
+class ClientMetrics {
+ public:
+  explicit ClientMetrics(std::shared_ptr<prometheus::Registry> registry);
+
+  void OperationStarted();
+  // Counted when an operation ends.
+  void OperationEnded(OperationKind kind, ResultLabel result, Duration took);
+  void BlockEnded(OperationKind kind, const absl::Status& status);
+  // One part coded: bytes in, bytes out and the time on the thread that did it.
+  struct CodecSample {
+    CodecDirection direction;
+    uint64_t input_bytes;
+    uint64_t output_bytes;
+    Duration took;
+  };
+  void Coded(const std::string& codec, const CodecSample& sample);
+  void BreakerMoved(net::Breaker::State from, net::Breaker::State to);
+  void NodeListed(net::Breaker::State state);
+  void NodeForgotten(net::Breaker::State state);
+
+  prometheus::Counter* received_bytes;
+  prometheus::Counter* sent_bytes;
+  prometheus::Counter* logical_received_bytes;  // raw size of OK blocks
+  prometheus::Counter* logical_sent_bytes;
+  prometheus::Counter* retries;        // blocks asked again of another node
+  prometheus::Counter* data_loss;      // blocks whose bytes were not what was asked for
+  prometheus::Counter* late_payloads;  // arrived after their operation ended
+  prometheus::Counter* fenced;         // nodes refused because a higher incarnation is known
+  prometheus::Counter* raw_fallbacks;  // layers stored raw because of non-finite values
+  prometheus::Counter* links_lost;
+  prometheus::Counter* refused;              // connections refused by a node
+  prometheus::Counter* queue_rejected;       // no place in the ring's queue
+  prometheus::Counter* operations_rejected;  // operations_max
+  prometheus::Gauge* ring_capacity_bytes;
+  prometheus::Gauge* ring_used_bytes;
+  prometheus::Gauge* ring_waiters;
+  prometheus::Histogram* declared_error;  // of OK blocks got
+
+ private:
+  struct Codec {
+    std::array<prometheus::Histogram*, 2> duration;
+    std::array<prometheus::Counter*, 2> input;
+    std::array<prometheus::Counter*, 2> output;
+  };
+  void RegisterOperations();
+  void RegisterTotals();
+  void RegisterCodecs();
+
+  // Owners: this and the process's admin server.
+  std::shared_ptr<prometheus::Registry> registry_;
+  prometheus::Gauge* inflight_;
+  std::array<std::array<prometheus::Counter*, kResultLabels>, kOperationKinds> requests_;
+  std::array<prometheus::Histogram*, kOperationKinds> durations_;
+  std::array<std::array<prometheus::Counter*, kResultLabels>, 2> blocks_;  // get, put
+  std::map<std::string, Codec> codecs_;                                    // presets and "other"
+  prometheus::Counter* breaker_opens_;
+  std::array<prometheus::Gauge*, 3> nodes_;  // by breaker state
+};
+
+}  // namespace tokura

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <google/protobuf/message_lite.h>
+
+#include "client-lib/src/operation.h"
+
+namespace tokura {
+
+// An operation that asks one or more nodes one question each and is over when all have answered, or
+// when it has heard enough. Owned by the core's executor.
+class FanOut : public Operation {
+ public:
+  using Operation::Operation;
+  void Cancel() override;
+  void OnLinkLost(NodeLink& link, const absl::Status& why) override;
+
+ protected:
+  struct Question {
+    NodeLink* link;
+    std::unique_ptr<google::protobuf::MessageLite> body;
+  };
+  // Send the questions and start the clock. Without questions the operation finishes soon.
+  void Ask(net::Op op, std::vector<Question> questions, Duration total);
+
+  // Called once for every question: the node's answer, or why there is none.
+  virtual void OnAnswer(size_t question, const absl::Status& status,
+                        std::span<const std::byte> body) = 0;
+  // Whether the answers so far suffice.
+  virtual bool Satisfied() const { return false; }
+  // Retire and call back. `cause`: OK, or why the operation was cut short.
+  virtual void Finish(const absl::Status& cause) = 0;
+
+  OperationDeadline::Waiting WaitingFor() const override {
+    return OperationDeadline::Waiting::kForNode;
+  }
+  void OnExpired(OperationDeadline::Verdict verdict) override;
+
+ private:
+  struct Query {
+    enum class State { kQueued, kSent, kAnswered } state = State::kQueued;
+    NodeLink* maybe_link = nullptr;  // null once answered or lost
+    std::unique_ptr<google::protobuf::MessageLite> body;
+    uint64_t request_id = 0;
+    TimePoint sent;
+  };
+  class ReplyCall;
+  void Send(size_t question);
+  void OnReply(size_t question, const absl::Status& status, std::span<const std::byte> body);
+  void Answer(size_t question, const absl::Status& status, std::span<const std::byte> body);
+  // Answer everything that is open with `cause`, then finish.
+  void End(const absl::Status& cause);
+  void FinishIfOver();
+
+  net::Op op_ = net::Op::kLookup;
+  std::vector<Query> queries_;
+  size_t open_ = 0;
+  bool ended_ = false;
+};
+
+// Messages that carry keys.
+std::string ConcatKeys(std::span<const BlockKey> keys);
+
+}  // namespace tokura

@@ -1,0 +1,689 @@
+#include "client-lib/src/get_operation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client-lib/src/fan_out.h"
+#include "client-lib/src/sequence_plan.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace tokura {
+namespace {
+
+// Of a part besides its coded values: header, record, table. Generous: it only bounds predictions.
+constexpr uint64_t kPartOverheadBytes = uint64_t{64} << 10;
+
+absl::Status LostStatus(const absl::Status& why) {
+  return absl::IsDeadlineExceeded(why) ? why : absl::UnavailableError(why.message());
+}
+
+}  // namespace
+
+class GetOperation::GetCall final : public net::Call {
+ public:
+  GetCall(std::shared_ptr<GetOperation> operation, size_t batch)
+      : operation_(std::move(operation)), batch_(batch) {}
+  void OnPayload(const net::FrameHeader& frame, net::IncomingPayload payload) override {
+    operation_->OnPayload(batch_, frame, std::move(payload));
+  }
+  void OnReply(absl::Status status, std::span<const std::byte> body) override {
+    operation_->OnReply(batch_, status, body);
+  }
+
+ private:
+  std::shared_ptr<GetOperation> operation_;  // owners: the core and the calls under way
+  const size_t batch_;
+};
+
+// Decodes one part on the pool and hands slot and outcome back to the executor.
+class GetOperation::DecodeJob final : public Job {
+ public:
+  DecodeJob(std::shared_ptr<GetOperation> operation, const Arrival& arrival,
+            std::unique_ptr<PartDecode> decode, RingSlot slot)
+      : operation_(std::move(operation)),
+        arrival_(arrival),
+        decode_(std::move(decode)),
+        slot_(std::move(slot)) {}
+  Progress Step() override {
+    Executor& executor = operation_->core_.executor;
+    const TimePoint before = executor.Now();
+    const Progress progress = decode_->Step();
+    took_ += executor.Now() - before;
+    if (progress == Progress::kDone) {
+      executor.Post([operation = std::move(operation_), arrival = arrival_,
+                     decode = std::move(decode_), slot = std::move(slot_), took = took_]() mutable {
+        slot.Reset();
+        operation->OnDecoded(arrival, *decode, took);
+      });
+    }
+    return progress;
+  }
+
+ private:
+  std::shared_ptr<GetOperation> operation_;  // owners: the core and the jobs under way
+  const Arrival arrival_;
+  std::unique_ptr<PartDecode> decode_;
+  RingSlot slot_;
+  Duration took_ = Duration::zero();
+};
+
+GetOperation::GetOperation(CoreContext& core, Identity identity, Request request,
+                           ClientCore::GetCallback done)
+    : Operation(core, std::move(identity)), request_(std::move(request)), done_(std::move(done)) {}
+
+void GetOperation::Start() {
+  const absl::Status prepared = Prepare();
+  StartClock(request_.options.deadline.value_or(PredictedTotal()));
+  core_.codec.decode_backlog_bytes += raw_bytes_;
+  core_.executor.Post([self = Self<GetOperation>(), prepared] {
+    if (!self->ended_ && (!prepared.ok() || self->open_blocks_ == 0)) {
+      self->End(prepared);
+    }
+  });
+  if (prepared.ok()) {
+    AskForPending();
+  }
+}
+
+absl::Status GetOperation::Prepare() {
+  GetOptions& options = request_.options;
+  const size_t held = request_.match.blocks();
+  const size_t first = std::min<size_t>(options.first_block, held);
+  const bool inside = options.blocks <= held - first;
+  const size_t count = options.blocks == 0 || !inside ? held - first : options.blocks;
+  blocks_.resize(count);
+  open_blocks_ = count;
+  for (size_t i = 0; i < count; ++i) {
+    blocks_[i].match_index = first + i;
+  }
+  scope_ = std::make_shared<DecodeScope>(std::move(request_.view), core_.bugs,
+                                         std::move(options.on_layer), options.first_layer);
+  if (count == 0) {
+    return absl::OkStatus();
+  }
+  if (!inside) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("blocks [", options.first_block, ", +", count, ") of a match of ", held));
+  }
+  if (request_.match.fingerprint != request_.ns->fingerprint()) {
+    return absl::InvalidArgumentError("the match belongs to another namespace");
+  }
+  TOKURA_RETURN_IF_ERROR(
+      CheckSequenceView(*request_.ns, scope_->view, {first, count}, ViewUse::kWrite));
+  for (size_t g = 0; g < scope_->view.groups.size(); ++g) {
+    const uint64_t layers = request_.ns->Shape(g).layers;
+    const uint64_t end = uint64_t{options.first_layer} + std::max(options.layers, 1u);
+    if (!scope_->view.groups[g].layers.empty() && end > layers) {
+      return absl::InvalidArgumentError(absl::StrCat("layers [", options.first_layer, ", +",
+                                                     options.layers, ") of ", layers, " in group ",
+                                                     g));
+    }
+  }
+  PrepareBlocks();
+  return absl::OkStatus();
+}
+
+void GetOperation::PrepareBlocks() {
+  const Match& match = request_.match;
+  const uint32_t view_groups = ViewGroups(scope_->view);
+  for (Block& block : blocks_) {
+    // An engine reads sliding groups only near the end of a prefix, and writers need not have
+    // stored more.
+    block.groups =
+        view_groups & GroupsNeeded(request_.ns->spec(), block.match_index, match.blocks());
+    uint64_t raw = 0;
+    for (const PartId id : PartsOf(scope_->view, block.groups)) {
+      const kernels::PartShape shape = request_.ns->Shape(id.group);
+      const uint32_t layers = LayersAsked(id.group);
+      raw += RawBytes(shape) / shape.layers * layers;
+      Part part{.id = id};
+      if (scope_->progress.enabled()) {
+        part.progress_part = scope_->progress.AddPart(id.group, layers);
+      }
+      block.parts.push_back(part);
+    }
+    raw_bytes_ += raw;
+    const uint64_t most = raw + block.parts.size() * kPartOverheadBytes;
+    const bool known = match.stored_bytes.size() == match.blocks();
+    block.wire_bytes = known ? std::min(match.stored_bytes[block.match_index], most) : most;
+  }
+}
+
+Duration GetOperation::PredictedTotal() const {
+  uint64_t wire_bytes = 0;
+  for (const Block& block : blocks_) {
+    wire_bytes += block.wire_bytes;
+  }
+  const NodeLink* maybe_link =
+      core_.directory.Find(request_.match.node, request_.match.incarnation);
+  const Duration wire = maybe_link == nullptr
+                            ? Duration::zero()
+                            : maybe_link->rate().Predict(wire_bytes + core_.ring.used());
+  const Duration codec = core_.codec.decode.Predict(raw_bytes_ + core_.codec.decode_backlog_bytes);
+  return OperationDeadline::DefaultTotal(core_.options.progress_timeout, wire + codec);
+}
+
+uint32_t GetOperation::LayersAsked(size_t group) const {
+  const uint32_t layers = request_.options.layers;
+  return layers == 0 ? request_.ns->Shape(group).layers - request_.options.first_layer : layers;
+}
+
+void GetOperation::Pump() {
+  if (ended_) {
+    return;
+  }
+  AskForPending();
+  if (open_blocks_ == 0) {
+    End(absl::OkStatus());
+  }
+}
+
+void GetOperation::AskForPending() {
+  for (size_t i = 0; i < blocks_.size() && open_blocks_ > 0;) {
+    Block& block = blocks_[i];
+    if (block.state != Block::State::kPending || block.jobs > 0) {
+      ++i;
+      continue;
+    }
+    if (block.parts.empty()) {
+      Finalize(i++, absl::OkStatus());  // no group of the view is needed in this block
+      continue;
+    }
+    NodeLink* maybe_link = ChooseLink(block);
+    if (maybe_link == nullptr) {
+      Finalize(i++, block.tried.empty()
+                        ? absl::UnavailableError("no node that may hold it is reachable")
+                        : block.status);
+      continue;
+    }
+    if (window_bytes_ > 0 && window_bytes_ + block.wire_bytes > core_.ring.capacity() / 2) {
+      break;
+    }
+    const size_t end = BatchEnd(i, *maybe_link);
+    Ask(i, end, *maybe_link);
+    i = end;
+  }
+}
+
+NodeLink* GetOperation::ChooseLink(const Block& block) const {
+  const auto untried = [&block](const NodeLink& link) {
+    return std::find(block.tried.begin(), block.tried.end(), link.node()) == block.tried.end();
+  };
+  const Match& match = request_.match;
+  NodeLink* maybe_link = core_.directory.Find(match.node, match.incarnation);
+  if (maybe_link != nullptr && untried(*maybe_link)) {
+    return maybe_link;
+  }
+  for (NodeLink* link : core_.directory.ForLookup(match.keys.front())) {
+    if (untried(*link)) {
+      return link;
+    }
+  }
+  return nullptr;
+}
+
+size_t GetOperation::BatchEnd(size_t first, const NodeLink& link) const {
+  const uint64_t bytes_max = core_.ring.capacity() / 8;
+  const size_t blocks_max =
+      link.limits().blocks_max() == 0 ? blocks_.size() : link.limits().blocks_max();
+  uint64_t bytes = 0;
+  size_t end = first;
+  while (end < blocks_.size() && end - first < blocks_max) {
+    const Block& block = blocks_[end];
+    const bool joins = block.state == Block::State::kPending && block.jobs == 0 &&
+                       block.groups == blocks_[first].groups && ChooseLink(block) == &link;
+    if (!joins || (end > first && bytes + block.wire_bytes > bytes_max)) {
+      break;
+    }
+    bytes += block.wire_bytes;
+    ++end;
+  }
+  return end;
+}
+
+void GetOperation::Ask(size_t first, size_t end, NodeLink& link) {
+  const size_t index = batches_.size();
+  Batch batch;
+  batch.first = first;
+  batch.maybe_link = &link;
+  batch.node = link.node();
+  batch.last_progress = core_.executor.Now();
+  for (size_t i = first; i < end; ++i) {
+    Block& block = blocks_[i];
+    if (!block.tried.empty()) {
+      core_.metrics.retries->Increment();
+    }
+    block.state = Block::State::kRequested;
+    block.tried.push_back(link.node());
+    window_bytes_ += block.wire_bytes;
+    batch.attempts.push_back(block.attempt);
+  }
+  batches_.push_back(std::move(batch));
+  ++queued_batches_;
+  link.WhenCapacity([self = Self<GetOperation>(), index] { self->Send(index); });
+}
+
+void GetOperation::Send(size_t index) {
+  Batch& batch = batches_[index];
+  if (ended_ || batch.maybe_link == nullptr) {
+    return;
+  }
+  const Match& match = request_.match;
+  proto::GetRequest body;
+  body.set_fingerprint(match.fingerprint.bytes.data(), Fingerprint::kBytes);
+  const size_t first = blocks_[batch.first].match_index;
+  const size_t count = batch.attempts.size();
+  body.set_keys(ConcatKeys(std::span(match.keys).subspan(first, count)));
+  if (!match.lease.empty() && batch.node == match.node) {
+    body.set_lease(match.lease.bytes.data(), LeaseToken::kBytes);
+  }
+  *body.mutable_accept() = MakeAccept(core_.options, request_.options.accept);
+  body.set_group_mask(blocks_[batch.first].groups);
+  body.set_first_shard(scope_->view.first_shard);
+  body.set_shard_count(scope_->view.shards);
+  body.set_first_layer(request_.options.first_layer);
+  body.set_layer_count(request_.options.layers);
+  for (size_t i = first; i < first + count && match.content_ids.size() == match.blocks(); ++i) {
+    body.mutable_content_ids()->append(
+        reinterpret_cast<const char*>(match.content_ids[i].bytes.data()), ContentId::kBytes);
+  }
+  --queued_batches_;
+  batch.last_progress = core_.executor.Now();
+  Progress();
+  batch.request_id = batch.maybe_link->Send(net::Op::kGet, body, deadline(),
+                                            std::make_shared<GetCall>(Self<GetOperation>(), index));
+}
+
+void GetOperation::OnPayload(size_t index, const net::FrameHeader& frame,
+                             net::IncomingPayload payload) {
+  Batch& batch = batches_[index];
+  if (ended_ || batch.maybe_link == nullptr) {
+    core_.metrics.late_payloads->Increment();
+    return;  // destroying the payload rejects it
+  }
+  if (frame.index >= batch.attempts.size()) {
+    return;
+  }
+  Arrival arrival{.batch = index,
+                  .block = batch.first + frame.index,
+                  .part = 0,
+                  .attempt = batch.attempts[frame.index],
+                  .bytes = payload.size(),
+                  .started = core_.executor.Now()};
+  if (!Current(arrival)) {
+    return;
+  }
+  Block& block = blocks_[arrival.block];
+  const auto part = std::find_if(block.parts.begin(), block.parts.end(), [&](const Part& p) {
+    return p.id.group == frame.group && p.id.shard == frame.shard;
+  });
+  if (part == block.parts.end() || part->state != Part::State::kExpected) {
+    return;  // not asked for, or a second time
+  }
+  part->state = Part::State::kArrived;
+  arrival.part = static_cast<size_t>(part - block.parts.begin());
+  batch.last_progress = core_.executor.Now();
+  Progress(2 * batch.maybe_link->rate().Predict(arrival.bytes));
+  TakeRoom(arrival, std::move(payload));
+}
+
+void GetOperation::TakeRoom(const Arrival& arrival, net::IncomingPayload payload) {
+  if (arrival.bytes == 0 || arrival.bytes > core_.options.part_bytes_max) {
+    payload.Reject();
+    FailBlock(arrival.block,
+              absl::ResourceExhaustedError(absl::StrCat("a part of ", arrival.bytes, " bytes")));
+    Pump();
+    return;
+  }
+  if (RingSlot slot = core_.ring.TryTake(arrival.bytes); slot.valid()) {
+    Receive(arrival, std::move(payload), std::move(slot));
+    return;
+  }
+  auto ticket = std::make_shared<Ring::Ticket>(0);  // owners: this call and the waiter
+  *ticket = core_.ring.Wait(arrival.bytes, [self = Self<GetOperation>(), arrival, ticket,
+                                            payload = std::move(payload)](RingSlot slot) mutable {
+    self->tickets_.erase(*ticket);
+    if (!self->ended_ && self->Current(arrival)) {
+      self->Receive(arrival, std::move(payload), std::move(slot));
+    }
+  });
+  if (*ticket == 0) {
+    core_.metrics.queue_rejected->Increment();
+    FailBlock(arrival.block, absl::ResourceExhaustedError("no room in the ring"));
+    Pump();
+    return;
+  }
+  tickets_.insert(*ticket);
+}
+
+void GetOperation::Receive(Arrival arrival, net::IncomingPayload payload, RingSlot slot) {
+  arrival.started = core_.executor.Now();
+  const net::RegisteredSpan span = slot.span().Sub(0, arrival.bytes);
+  payload.Receive(span, [self = Self<GetOperation>(), arrival,
+                         slot = std::move(slot)](absl::Status status) mutable {
+    self->OnReceived(arrival, std::move(slot), status);
+  });
+}
+
+void GetOperation::OnReceived(const Arrival& arrival, RingSlot slot, const absl::Status& status) {
+  Batch& batch = batches_[arrival.batch];
+  if (status.ok()) {
+    bytes_moved_ += arrival.bytes;
+    core_.metrics.received_bytes->Increment(static_cast<double>(arrival.bytes));
+    if (batch.maybe_link != nullptr) {
+      batch.maybe_link->rate().Observe(arrival.bytes, core_.executor.Now() - arrival.started);
+    }
+  }
+  if (ended_) {
+    core_.metrics.late_payloads->Increment();
+    return;
+  }
+  if (!Current(arrival)) {
+    return;
+  }
+  batch.last_progress = core_.executor.Now();
+  Progress();
+  if (!status.ok()) {
+    FailBlock(arrival.block, LostStatus(status));
+    Pump();
+    return;
+  }
+  Decode(arrival, std::move(slot));
+}
+
+void GetOperation::Decode(const Arrival& arrival, RingSlot slot) {
+  Block& block = blocks_[arrival.block];
+  const Part& part = block.parts[arrival.part];
+  const Match& match = request_.match;
+  PartDecode::Request request;
+  request.block = arrival.block;
+  request.attempt = arrival.attempt;
+  request.progress_part = part.progress_part;
+  request.expected = {.fingerprint = match.fingerprint,
+                      .key = match.keys[block.match_index],
+                      .content_id = match.content_ids.size() == match.blocks()
+                                        ? match.content_ids[block.match_index]
+                                        : ContentId{},
+                      .part = part.id};
+  request.shape = request_.ns->Shape(part.id.group);
+  request.first_layer = request_.options.first_layer;
+  request.layers = LayersAsked(part.id.group);
+  request.first_head = FirstHead(*request_.ns, scope_->view, part.id);
+  request.first_token = FirstToken(*request_.ns, scope_->view, block.match_index);
+  auto decode =
+      std::make_unique<PartDecode>(scope_, request, slot.span().bytes().first(arrival.bytes));
+  ++block.jobs;
+  ++jobs_;
+  auto job = std::make_unique<DecodeJob>(Self<GetOperation>(), arrival, std::move(decode),
+                                         std::move(slot));
+  if (raw_bytes_ > core_.options.inline_decode_bytes) {
+    core_.pool.Add(std::move(job));
+    return;
+  }
+  while (job->Step() == Job::Progress::kMore) {
+  }
+}
+
+void GetOperation::OnDecoded(const Arrival& arrival, const PartDecode& decode, Duration took) {
+  Block& block = blocks_[arrival.block];
+  --block.jobs;
+  --jobs_;
+  if (decode.status().ok()) {
+    const kernels::PartInfo& info = decode.reader()->info();
+    const uint64_t raw = RawBytes(info.shape);
+    core_.metrics.Coded(info.codec, {.direction = CodecDirection::kDecode,
+                                     .input_bytes = arrival.bytes,
+                                     .output_bytes = raw,
+                                     .took = took});
+    core_.codec.decode.Observe(raw, took);
+  }
+  if (ended_) {
+    return;
+  }
+  Progress();
+  if (!Current(arrival)) {
+    Pump();  // a new attempt may have waited for this job
+    return;
+  }
+  if (decode.status().ok()) {
+    CompletePart(arrival, decode.reader()->info());
+  } else {
+    FailBlock(arrival.block, decode.status());
+  }
+  Pump();
+}
+
+void GetOperation::CompletePart(const Arrival& arrival, const kernels::PartInfo& info) {
+  Block& block = blocks_[arrival.block];
+  block.parts[arrival.part].state = Part::State::kDone;
+  block.fidelity.Add(info);
+  block.codec = info.codec;
+  if (++block.parts_done < block.parts.size()) {
+    return;
+  }
+  if (!block.fidelity.Acceptable(core_.options, request_.options.accept)) {
+    FailBlock(arrival.block,
+              absl::NotFoundError(absl::StrCat("the node's form has an error of ",
+                                               block.fidelity.Mean(), ", more than is accepted")));
+    return;
+  }
+  Finalize(arrival.block, absl::OkStatus());
+}
+
+void GetOperation::OnReply(size_t index, const absl::Status& status,
+                           std::span<const std::byte> body) {
+  Batch& batch = batches_[index];
+  if (ended_ || batch.maybe_link == nullptr) {
+    return;
+  }
+  if (absl::IsDeadlineExceeded(status) && core_.executor.Now() >= deadline()) {
+    OnExpired(OperationDeadline::Verdict::kOver);
+    return;
+  }
+  batch.maybe_link = nullptr;
+  Progress();
+  proto::GetReply reply;
+  if (!status.ok()) {
+    FailBatch(batch, status);
+  } else if (!reply.ParseFromArray(body.data(), static_cast<int>(body.size())) ||
+             reply.statuses().size() != batch.attempts.size()) {
+    FailBatch(batch, absl::InternalError("the node's answer cannot be read"));
+  } else {
+    ApplyStatuses(batch, reply);
+  }
+  Pump();
+}
+
+void GetOperation::ApplyStatuses(const Batch& batch, const proto::GetReply& reply) {
+  for (size_t i = 0; i < batch.attempts.size(); ++i) {
+    const size_t index = batch.first + i;
+    Block& block = blocks_[index];
+    if (block.state != Block::State::kRequested || block.attempt != batch.attempts[i]) {
+      continue;
+    }
+    const auto code = static_cast<absl::StatusCode>(reply.statuses()[i]);
+    const bool missing = std::any_of(block.parts.begin(), block.parts.end(), [](const Part& part) {
+      return part.state == Part::State::kExpected;
+    });
+    if (code != absl::StatusCode::kOk) {
+      FailBlock(index, absl::Status(code, absl::StrCat("node ", batch.node, " says so")));
+    } else if (missing) {
+      FailBlock(index, absl::NotFoundError(
+                           absl::StrCat("node ", batch.node, " has only some of the parts")));
+    }
+  }
+}
+
+bool GetOperation::Current(const Arrival& arrival) const {
+  const Block& block = blocks_[arrival.block];
+  return block.state == Block::State::kRequested && block.attempt == arrival.attempt;
+}
+
+void GetOperation::FailBlock(size_t index, absl::Status status) {
+  Block& block = blocks_[index];
+  if (block.state != Block::State::kRequested) {
+    return;
+  }
+  if (absl::IsDataLoss(status)) {
+    core_.metrics.data_loss->Increment();
+    if (!std::exchange(loss_logged_, true)) {
+      Log(LogLevel::kWarn, "client", "data_loss",
+          {{"node", block.tried.back()}, {"why", status.message()}});
+    }
+  }
+  window_bytes_ -= block.wire_bytes;
+  ++block.attempt;
+  block.state = Block::State::kPending;
+  block.status = std::move(status);
+  block.parts_done = 0;
+  block.fidelity = {};
+  bool seen = false;
+  for (Part& part : block.parts) {
+    part.state = Part::State::kExpected;
+    seen = seen || (scope_->progress.enabled() && scope_->progress.Started(part.progress_part));
+  }
+  if (seen) {
+    // The caller may have used a layer of this attempt: another attempt must not replace it.
+    Finalize(index, block.status);
+  }
+}
+
+void GetOperation::FailBatch(const Batch& batch, const absl::Status& status) {
+  for (size_t i = 0; i < batch.attempts.size(); ++i) {
+    if (blocks_[batch.first + i].attempt == batch.attempts[i]) {
+      FailBlock(batch.first + i, status);
+    }
+  }
+}
+
+void GetOperation::Finalize(size_t index, absl::Status status) {
+  Block& block = blocks_[index];
+  if (block.state == Block::State::kRequested) {
+    window_bytes_ -= block.wire_bytes;
+  }
+  block.state = Block::State::kFinal;
+  block.status = std::move(status);
+  --open_blocks_;
+  if (!block.status.ok() && scope_->progress.enabled()) {
+    for (const Part& part : block.parts) {
+      scope_->progress.OnFailed(part.progress_part);
+    }
+  }
+}
+
+void GetOperation::OnLinkLost(NodeLink& link, const absl::Status& why) {
+  if (ended_) {
+    return;
+  }
+  for (Batch& batch : batches_) {
+    if (batch.maybe_link != &link) {
+      continue;
+    }
+    batch.maybe_link = nullptr;
+    queued_batches_ -= batch.request_id == 0 ? 1 : 0;
+    FailBatch(batch, LostStatus(why));
+  }
+  Pump();
+}
+
+void GetOperation::Cancel() {
+  if (!ended_) {
+    End(absl::CancelledError("cancelled by the caller"));
+  }
+}
+
+OperationDeadline::Waiting GetOperation::WaitingFor() const {
+  const bool ours = jobs_ > 0 || queued_batches_ > 0 || !tickets_.empty();
+  return ours ? OperationDeadline::Waiting::kForUs : OperationDeadline::Waiting::kForNode;
+}
+
+void GetOperation::OnExpired(OperationDeadline::Verdict verdict) {
+  const std::vector<NodeLink*> blamed = BlamedLinks();
+  const absl::Status cause = absl::DeadlineExceededError(
+      verdict == OperationDeadline::Verdict::kOver ? "the deadline passed"
+                                                   : "the node made no progress");
+  if (verdict == OperationDeadline::Verdict::kOver || blamed.empty()) {
+    End(cause);
+  }
+  // Losing the link fails its blocks here and everywhere else, and other nodes are asked while time
+  // is left.
+  for (NodeLink* link : blamed) {
+    link->Drop(cause);
+  }
+  if (!ended_) {
+    Progress();
+    Rearm();
+  }
+}
+
+std::vector<NodeLink*> GetOperation::BlamedLinks() const {
+  std::vector<NodeLink*> blamed;
+  for (const Batch& batch : batches_) {
+    const bool waited = batch.maybe_link != nullptr && batch.request_id != 0 &&
+                        Blames(*batch.maybe_link, batch.last_progress);
+    if (waited && std::find(blamed.begin(), blamed.end(), batch.maybe_link) == blamed.end()) {
+      blamed.push_back(batch.maybe_link);
+    }
+  }
+  return blamed;
+}
+
+void GetOperation::End(const absl::Status& cause) {
+  ended_ = true;
+  StopClock();
+  core_.codec.decode_backlog_bytes -= raw_bytes_;
+  for (const Batch& batch : batches_) {
+    // A batch whose blocks are all done is left to be answered; telling the node would be noise.
+    bool open = false;
+    for (size_t i = 0; i < batch.attempts.size(); ++i) {
+      open = open || blocks_[batch.first + i].state != Block::State::kFinal;
+    }
+    if (open && batch.maybe_link != nullptr && batch.request_id != 0) {
+      batch.maybe_link->Cancel(batch.request_id);
+    }
+  }
+  for (const Ring::Ticket ticket : std::exchange(tickets_, {})) {
+    core_.ring.CancelWait(ticket);
+  }
+  for (Block& block : blocks_) {
+    if (block.state != Block::State::kFinal) {
+      block.state = Block::State::kFinal;
+      block.status = cause;
+    }
+  }
+  scope_->gate.Close(core_.executor, [self = Self<GetOperation>()] { self->Deliver(); });
+}
+
+void GetOperation::Deliver() {
+  GetResult result;
+  size_t ok = 0;
+  const absl::Status* first_failure = nullptr;
+  for (Block& block : blocks_) {
+    core_.metrics.BlockEnded(OperationKind::kGet, block.status);
+    if (block.status.ok()) {
+      ++ok;
+      core_.metrics.declared_error->Observe(block.fidelity.Mean());
+      for (const Part& part : block.parts) {
+        const kernels::PartShape shape = request_.ns->Shape(part.id.group);
+        result.bytes_logical += RawBytes(shape) / shape.layers * LayersAsked(part.id.group);
+      }
+    } else if (first_failure == nullptr) {
+      first_failure = &block.status;
+    }
+    result.blocks.push_back(block.status);
+    result.codecs.push_back(block.status.ok() ? block.codec : "");
+    result.declared_error.push_back(block.status.ok() ? block.fidelity.Mean() : 0);
+    result.proxy_error.push_back(block.status.ok() && block.fidelity.proxy());
+  }
+  result.bytes_moved = bytes_moved_;
+  core_.metrics.logical_received_bytes->Increment(static_cast<double>(result.bytes_logical));
+  const ResultLabel failed = ok > 0                     ? ResultLabel::kPartial
+                             : first_failure != nullptr ? LabelOf(*first_failure)
+                                                        : ResultLabel::kOk;
+  Retire(first_failure == nullptr ? ResultLabel::kOk : failed);
+  done_(std::move(result));
+}
+
+}  // namespace tokura

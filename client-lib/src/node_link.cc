@@ -1,0 +1,257 @@
+#include "client-lib/src/node_link.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/log.h"
+
+namespace tokura {
+namespace {
+constexpr RateEstimator::Options kWireRate = {.initial_bytes_per_second = 200e6,
+                                              .floor_bytes_per_second = 10e6,
+                                              .sample_bytes_min = uint64_t{64} << 10};
+}  // namespace
+
+// Counts a request as outstanding until it is answered.
+class NodeLink::CountedCall final : public net::Call {
+ public:
+  CountedCall(std::shared_ptr<NodeLink> link, std::shared_ptr<net::Call> call)
+      : link_(std::move(link)), generation_(link_->generation_), call_(std::move(call)) {}
+  void OnPayload(const net::FrameHeader& frame, net::IncomingPayload payload) override {
+    call_->OnPayload(frame, std::move(payload));
+  }
+  void OnReply(absl::Status status, std::span<const std::byte> body) override {
+    if (generation_ == link_->generation_) {
+      link_->RequestEnded();
+    }
+    call_->OnReply(std::move(status), body);
+  }
+
+ private:
+  std::shared_ptr<NodeLink> link_;  // owners: the core's list and the calls under way
+  const uint64_t generation_;
+  std::shared_ptr<net::Call> call_;
+};
+
+NodeLink::NodeLink(net::Transport& transport, ClientMetrics& metrics, Options options, Owner& owner)
+    : transport_(transport),
+      executor_(transport.executor()),
+      metrics_(metrics),
+      options_(std::move(options)),
+      owner_(owner),
+      breaker_(options_.breaker),
+      rate_(kWireRate),
+      last_error_(absl::UnavailableError("not connected yet")) {
+  metrics_.NodeListed(breaker_.state());
+}
+
+NodeLink::~NodeLink() {
+  metrics_.NodeForgotten(breaker_.state());
+}
+
+void NodeLink::Start() {
+  Connect();
+}
+
+void NodeLink::Stop() {
+  if (stopping_) {
+    return;
+  }
+  stopping_ = true;
+  executor_.CancelTimer(std::exchange(probe_timer_, 0));
+  Lose(absl::CancelledError("the client lets go of this node"));
+  if (channel_) {
+    channel_->Close(net::CloseMode::kFlush);
+    return;
+  }
+  executor_.Post([self = shared_from_this()] { self->owner_.OnLinkStopped(*self); });
+}
+
+void NodeLink::Drop(const absl::Status& why) {
+  if (!channel_ || stopping_) {
+    return;
+  }
+  LogTrouble(why);
+  Fail();
+  last_error_ = why;
+  Lose(why);
+  channel_->Close(net::CloseMode::kAbort);
+}
+
+bool NodeLink::usable() const {
+  return up_ && !draining_ && breaker_.AllowsRequests() && channel_ && channel_->ready();
+}
+
+absl::Status NodeLink::trouble() const {
+  return usable() ? absl::OkStatus() : last_error_;
+}
+
+Duration NodeLink::SilentFor(TimePoint now) const {
+  const bool silent = channel_ && outstanding_ > 0 && channel_->last_heard() <= waiting_since_;
+  return silent ? now - waiting_since_ : Duration::zero();
+}
+
+void NodeLink::WhenCapacity(Task send) {
+  if (waiting_.empty() && HasCapacity()) {
+    send();
+    return;
+  }
+  waiting_.push_back(std::move(send));
+}
+
+uint64_t NodeLink::Send(net::Op op, const google::protobuf::MessageLite& body, TimePoint deadline,
+                        std::shared_ptr<net::Call> call) {
+  TOKURA_CHECK(usable());
+  if (outstanding_ == 0 || channel_->last_heard() > waiting_since_) {
+    waiting_since_ = executor_.Now();
+  }
+  ++outstanding_;
+  return channel_->Send(op, body, deadline,
+                        std::make_shared<CountedCall>(shared_from_this(), std::move(call)));
+}
+
+void NodeLink::SendPayload(uint64_t request_id, uint32_t index, PartId part,
+                           std::span<const net::RegisteredSpan> pieces, net::Done done) {
+  channel_->SendPayload(request_id, net::Op::kPut, index, part, pieces, std::move(done));
+}
+
+void NodeLink::Cancel(uint64_t request_id) {
+  channel_->Cancel(request_id);
+  RequestEnded();
+}
+
+absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welcome) {
+  if (absl::Status admitted = owner_.AdmitNode(*this, welcome); !admitted.ok()) {
+    return admitted;
+  }
+  node_ = welcome.node();
+  expected_node_ = node_;
+  incarnation_ = welcome.incarnation();
+  limits_ = welcome.limits();
+  logged_trouble_.clear();
+  Succeed();
+  up_ = true;
+  Log(LogLevel::kInfo, "client", "node_connected",
+      {{"node", node_}, {"address", address().ToString()}, {"incarnation", incarnation_}});
+  // The channel becomes ready after this call returns.
+  executor_.Post([self = shared_from_this()] {
+    if (self->usable()) {
+      self->owner_.OnLinkUp(*self);
+    }
+  });
+  return absl::OkStatus();
+}
+
+void NodeLink::OnGoodbye(net::ClientChannel&) {
+  draining_ = true;
+  last_error_ = absl::UnavailableError(absl::StrCat("node ", node_, " drains"));
+  waiting_.clear();
+  Fail();
+  if (outstanding_ == 0) {
+    channel_->Close(net::CloseMode::kFlush);
+  }
+}
+
+void NodeLink::OnDown(net::ClientChannel&, absl::Status why) {
+  const bool was_up = up_;
+  if (why.code() == absl::StatusCode::kFailedPrecondition && !was_up) {
+    // The address may belong to another node by now: ask for whoever answers, next time.
+    expected_node_.clear();
+    metrics_.refused->Increment();
+  }
+  if (!stopping_) {
+    if (breaker_.state() != net::Breaker::State::kOpen) {
+      last_error_ = why;
+      if (!draining_) {
+        LogTrouble(why);
+      }
+      Fail();
+    }
+    Lose(why);
+  }
+  draining_ = false;
+  ++generation_;
+  outstanding_ = 0;
+  executor_.Post([self = shared_from_this(), channel = std::move(channel_)] {
+    if (self->stopping_) {
+      self->owner_.OnLinkStopped(*self);
+    }
+  });
+  if (!stopping_) {
+    ScheduleProbe();
+  }
+}
+
+void NodeLink::Connect() {
+  if (breaker_.state() == net::Breaker::State::kOpen) {
+    breaker_.OnProbeStarted();
+    metrics_.BreakerMoved(net::Breaker::State::kOpen, breaker_.state());
+  }
+  net::ClientChannel::Options channel = options_.channel;
+  channel.hello.set_expected_node(expected_node_);
+  channel.hello.set_fenced_below(expected_node_.empty() ? 0 : owner_.FencedBelow(expected_node_));
+  channel_ = net::ClientChannel::Start(transport_, options_.address, std::move(channel), *this);
+}
+
+void NodeLink::ScheduleProbe() {
+  probe_timer_ = executor_.RunAt(breaker_.next_probe(), [weak = weak_from_this()] {
+    if (const std::shared_ptr<NodeLink> self = weak.lock(); self && !self->stopping_) {
+      self->probe_timer_ = 0;
+      self->Connect();
+    }
+  });
+}
+
+void NodeLink::Fail() {
+  const net::Breaker::State before = breaker_.state();
+  if (before != net::Breaker::State::kOpen) {
+    breaker_.OnFailure(executor_.Now());
+    metrics_.BreakerMoved(before, breaker_.state());
+  }
+}
+
+void NodeLink::Succeed() {
+  const net::Breaker::State before = breaker_.state();
+  breaker_.OnSuccess();
+  metrics_.BreakerMoved(before, breaker_.state());
+}
+
+void NodeLink::Lose(const absl::Status& why) {
+  waiting_.clear();
+  if (up_) {
+    up_ = false;
+    metrics_.links_lost->Increment();
+    owner_.OnLinkLost(*this, why);
+  }
+}
+
+void NodeLink::RequestEnded() {
+  TOKURA_CHECK(outstanding_ > 0);
+  --outstanding_;
+  while (!waiting_.empty() && HasCapacity()) {
+    Task send = std::move(waiting_.front());
+    waiting_.pop_front();
+    send();
+  }
+  if (draining_ && outstanding_ == 0 && channel_) {
+    channel_->Close(net::CloseMode::kFlush);
+  }
+}
+
+bool NodeLink::HasCapacity() const {
+  return limits_.requests_max() == 0 || outstanding_ < limits_.requests_max();
+}
+
+void NodeLink::LogTrouble(const absl::Status& why) {
+  // Once per cause: probes repeat, and a dead node must not fill the log.
+  std::string trouble(why.message());
+  if (trouble == logged_trouble_) {
+    return;
+  }
+  Log(LogLevel::kWarn, "client", up_ ? "node_lost" : "node_unreachable",
+      {{"node", node_}, {"address", address().ToString()}, {"why", trouble}});
+  logged_trouble_ = std::move(trouble);
+}
+
+}  // namespace tokura

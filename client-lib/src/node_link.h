@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "client-lib/src/client_metrics.h"
+#include "client-lib/src/deadline.h"
+#include "common/net/breaker.h"
+#include "common/net/channel.h"
+
+namespace tokura {
+
+// The connection to one listed address: connects in the background and keeps doing so, with backoff
+// and half-open probes, so that no request ever waits for a connection. Owned by the transport's
+// executor. Held by shared_ptr; owners: the core's list and the link's own posted tasks.
+class NodeLink final : public net::ClientChannelOwner,
+                       public std::enable_shared_from_this<NodeLink> {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // A node introduced itself. An error closes the connection: a fenced incarnation.
+    virtual absl::Status AdmitNode(NodeLink& link, const proto::Welcome& welcome) = 0;
+    // The highest incarnation seen of a node name; 0 when unknown.
+    virtual uint64_t FencedBelow(const std::string& node) const = 0;
+    // Requests may be sent from now on.
+    virtual void OnLinkUp(NodeLink& link) = 0;
+    // Every request on the link is lost, and what it still delivers must not be used. Called once
+    // for each OnLinkUp, before anything else can be sent on it.
+    virtual void OnLinkLost(NodeLink& link, const absl::Status& why) = 0;
+    // After Stop: the channel is gone and every buffer is back. The last call.
+    virtual void OnLinkStopped(NodeLink& link) = 0;
+  };
+  struct Options {
+    net::Address address;
+    net::ClientChannel::Options channel;
+    net::Breaker::Options breaker;
+  };
+
+  NodeLink(net::Transport& transport, ClientMetrics& metrics, Options options, Owner& owner);
+  ~NodeLink() override;
+
+  void Start();
+  // Close for good; outstanding requests are lost.
+  void Stop();
+  // Give up on the connection because of `why` (no progress, superseded by a higher incarnation):
+  // the breaker opens, requests are lost at once, and a probe will follow.
+  void Drop(const absl::Status& why);
+
+  // Whether a request may be sent now.
+  bool usable() const;
+  const net::Address& address() const { return options_.address; }
+  // Name and incarnation of the node that answered last; empty and 0 before.
+  const std::string& node() const { return node_; }
+  uint64_t incarnation() const { return incarnation_; }
+  const proto::Limits& limits() const { return limits_; }
+  net::Breaker::State breaker() const { return breaker_.state(); }
+  // Why the link is not usable; OK when it is.
+  absl::Status trouble() const;
+  // How long requests have been sent without any sign of life from the node.
+  Duration SilentFor(TimePoint now) const;
+  RateEstimator& rate() { return rate_; }
+  const RateEstimator& rate() const { return rate_; }
+
+  // Run `send` now, or when the node's limit of outstanding requests allows; destroyed unrun when
+  // the link is lost first (OnLinkLost tells). `send` calls Send at most once.
+  void WhenCapacity(Task send);
+  // As ClientChannel; only when usable.
+  uint64_t Send(net::Op op, const google::protobuf::MessageLite& body, TimePoint deadline,
+                std::shared_ptr<net::Call> call);
+  // As ClientChannel. `request_id` is one of this connection's.
+  void SendPayload(uint64_t request_id, uint32_t index, PartId part,
+                   std::span<const net::RegisteredSpan> pieces, net::Done done);
+  void Cancel(uint64_t request_id);
+
+  // net::ClientChannelOwner
+  absl::Status OnWelcome(net::ClientChannel& channel, const proto::Welcome& welcome) override;
+  void OnGoodbye(net::ClientChannel& channel) override;
+  void OnDown(net::ClientChannel& channel, absl::Status why) override;
+
+ private:
+  class CountedCall;
+  void Connect();
+  void ScheduleProbe();
+  void Fail();
+  void Succeed();
+  void Lose(const absl::Status& why);
+  void RequestEnded();
+  bool HasCapacity() const;
+  void LogTrouble(const absl::Status& why);
+
+  net::Transport& transport_;
+  Executor& executor_;
+  ClientMetrics& metrics_;
+  const Options options_;
+  Owner& owner_;
+  net::Breaker breaker_;
+  RateEstimator rate_;
+  std::unique_ptr<net::ClientChannel> channel_;
+  std::string node_;
+  uint64_t incarnation_ = 0;
+  std::string expected_node_;  // what HELLO asks for: the node that answered here last
+  proto::Limits limits_;
+  absl::Status last_error_;
+  std::string logged_trouble_;
+  bool up_ = false;        // between OnLinkUp and OnLinkLost
+  bool draining_ = false;  // the node said GOODBYE
+  bool stopping_ = false;
+  uint64_t generation_ = 0;  // of the channel; calls of an older one do not count
+  uint32_t outstanding_ = 0;
+  std::deque<Task> waiting_;  // for capacity; bounded by operations_max of the core
+  TimePoint waiting_since_ = TimePoint::min();
+  TimerId probe_timer_ = 0;
+};
+
+}  // namespace tokura

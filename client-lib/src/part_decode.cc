@@ -1,0 +1,99 @@
+#include "client-lib/src/part_decode.h"
+
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace tokura {
+
+bool DecodeScope::ClaimContent(size_t block, uint32_t attempt, const ContentId& id) {
+  MutexLock lock(mutex_);
+  const auto [claim, first] = claims_.try_emplace(block, Claim{attempt, id});
+  if (!first && claim->second.attempt < attempt) {
+    claim->second = {attempt, id};
+  }
+  return claim->second.attempt == attempt && claim->second.id == id;
+}
+
+PartDecode::PartDecode(std::shared_ptr<DecodeScope> scope, Request request,
+                       std::span<const std::byte> payload)
+    : scope_(std::move(scope)), request_(std::move(request)), payload_(payload) {}
+
+Job::Progress PartDecode::Step() {
+  status_ = reader_ ? DecodeNext() : Open();
+  return status_.ok() && next_ < request_.layers ? Job::Progress::kMore : Job::Progress::kDone;
+}
+
+absl::Status PartDecode::Open() {
+  absl::StatusOr<kernels::PartReader> reader = kernels::PartReader::Open(payload_);
+  if (!reader.ok()) {
+    // A payload that is no part at all is as lost as one with a wrong checksum.
+    return absl::IsFailedPrecondition(reader.status())
+               ? reader.status()
+               : absl::DataLossError(reader.status().message());
+  }
+  const kernels::PartInfo& info = reader->info();
+  TOKURA_RETURN_IF_ERROR(CheckIdentity(info));
+  const uint32_t end = request_.first_layer + request_.layers;
+  const bool whole = request_.first_layer == 0 && request_.layers == info.shape.layers;
+  layers_at_ = whole ? info.layer_offset[0] : info.prefix_bytes;
+  const size_t bytes = info.layer_offset[end] - info.layer_offset[request_.first_layer];
+  if (payload_.size() != (whole ? info.part_bytes : layers_at_ + bytes)) {
+    return absl::DataLossError(absl::StrCat("payload has ", payload_.size(), " bytes, not what ",
+                                            request_.layers, " layers take"));
+  }
+  if (!scope_->ClaimContent(request_.block, request_.attempt, info.identity.content_id)) {
+    return absl::DataLossError("parts of two writers under one block");
+  }
+  reader_ = std::move(*reader);
+  return absl::OkStatus();
+}
+
+absl::Status PartDecode::CheckIdentity(const kernels::PartInfo& info) const {
+  const kernels::PartIdentity& expected = request_.expected;
+  if (info.identity.fingerprint != expected.fingerprint || info.identity.key != expected.key ||
+      info.identity.part != expected.part) {
+    return absl::DataLossError("the part belongs to another block");
+  }
+  if (!expected.content_id.empty() && info.identity.content_id != expected.content_id) {
+    return absl::DataLossError("the part is another writer's");
+  }
+  if (info.shape != request_.shape) {
+    return absl::DataLossError("the part has another shape than its namespace");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PartDecode::DecodeNext() {
+  const kernels::PartInfo& info = reader_->info();
+  const uint32_t layer = request_.first_layer + next_;
+  const size_t offset =
+      layers_at_ + info.layer_offset[layer] - info.layer_offset[request_.first_layer];
+  const std::span<const std::byte> bytes =
+      payload_.subspan(offset, info.layer_offset[layer + 1] - info.layer_offset[layer]);
+  if (!scope_->bugs.skip_crc) {
+    TOKURA_RETURN_IF_ERROR(reader_->VerifyLayer(layer, bytes));
+  }
+  const bool entered = scope_->gate.Enter();
+  const absl::Cleanup leave = [this, entered] {
+    if (entered) {
+      scope_->gate.Leave();
+    }
+  };
+  if (!entered && !scope_->bugs.write_after_deadline) {
+    return absl::CancelledError("the operation has ended");
+  }
+  const kernels::PartReader::Target target{
+      .view = &scope_->view.groups[request_.expected.part.group],
+      .view_layer = layer,
+      .first_head = request_.first_head,
+      .first_token = request_.first_token};
+  TOKURA_RETURN_IF_ERROR(reader_->DecodeLayer(layer, bytes, target));
+  ++next_;
+  scope_->progress.OnDecoded(request_.progress_part);
+  return absl::OkStatus();
+}
+
+}  // namespace tokura
