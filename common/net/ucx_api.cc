@@ -30,7 +30,7 @@ ucs_log_func_rc_t LogLine(const char* /*file*/, unsigned /*line*/, const char* f
   // What UCX calls an error is a lost peer more often than not, and the status that follows it is
   // judged and logged by whoever made the call.
   const LogLevel ours = level == UCS_LOG_LEVEL_FATAL  ? LogLevel::kError
-                        : level <= UCS_LOG_LEVEL_WARN ? LogLevel::kInfo
+                        : level <= UCS_LOG_LEVEL_INFO ? LogLevel::kInfo
                                                       : LogLevel::kDebug;
   Log(ours, "ucx", "library_message", {{"function", function}, {"text", text}});
   return UCS_LOG_FUNC_RC_STOP;
@@ -112,7 +112,10 @@ std::vector<std::string> UcxLanes([[maybe_unused]] ucp_ep_h handle) {
   attributes.transports.entry_size = sizeof(ucp_transport_entry_t);
   if (ucp_ep_query(handle, &attributes) == UCS_OK) {
     for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
-      lanes.push_back(absl::StrCat(entries[i].transport_name, "/", entries[i].device_name));
+      // The connection manager of a listener has no device.
+      if (*entries[i].device_name != 0) {
+        lanes.push_back(absl::StrCat(entries[i].transport_name, "/", entries[i].device_name));
+      }
     }
   }
 #endif

@@ -137,8 +137,8 @@ absl::Status UcxEndpoint::SendEager(unsigned id, std::span<const std::byte> head
     Start(*operation);
     const ucs_status_ptr_t request = ucp_am_send_nbx(handle_, id, copy, header.size(),
                                                      copy + header.size(), body.size(), &param);
-    if (UCS_PTR_IS_ERR(request)) {
-      status = UCS_PTR_STATUS(request);
+    status = UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK;
+    if (status != UCS_OK) {
       End(*operation, status);
     }
   }

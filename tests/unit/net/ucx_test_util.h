@@ -11,11 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "gtest/gtest.h"
-
 #include "common/net/transport.h"
 #include "common/net/ucx_transport.h"
 #include "common/net/ucx_transport_impl.h"
+#include "gtest/gtest.h"
 
 namespace tokura::net {
 
@@ -128,15 +127,16 @@ class UcxPair {
  public:
   explicit UcxPair(UcxTransport::Options options = {})
       : client(NewTransport(options)), server(NewTransport(options)) {
-    listener =
-        std::move(server->Listen({"127.0.0.1", 0}, {},
-                                 [this](Transport&, std::unique_ptr<Connection> connection) {
-                                   at_server.connection = std::move(connection);
-                                   return &at_server;
-                                 }))
-            .value();
+    listener = std::move(server->Listen({"127.0.0.1", 0}, {},
+                                        [this](Transport&, std::unique_ptr<Connection> connection) {
+                                          at_server.connection = std::move(connection);
+                                          return &at_server;
+                                        }))
+                   .value();
     at_client.connection = client->Connect(listener->address(), at_client);
-    EXPECT_TRUE(Until([this] { return at_client.connected && at_server.connection; }));
+    EXPECT_TRUE(Until(
+        [this] { return (at_client.connected && at_server.connection) || at_client.closed; }));
+    EXPECT_FALSE(at_client.closed.has_value()) << at_client.closed.value_or(absl::OkStatus());
   }
   ~UcxPair() {
     // Payloads that were kept are part of their connection.
@@ -148,9 +148,8 @@ class UcxPair {
     if (at_server.connection && !at_server.closed) {
       at_server.connection->Close(CloseMode::kAbort);
     }
-    EXPECT_TRUE(Until([this] {
-      return at_client.closed && (at_server.closed || !at_server.connection);
-    }));
+    EXPECT_TRUE(
+        Until([this] { return at_client.closed && (at_server.closed || !at_server.connection); }));
     listener.reset();
   }
   bool Until(const std::function<bool()>& done) {

@@ -63,8 +63,8 @@ TEST_P(UcxPayloadSize, ArrivesByteExactBothWays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, UcxPayloadSize,
-                         testing::Values(1, 7, 64, 4096, 8191, 65536, 65537, 1 << 20,
-                                         (4 << 20) + 3, 16 << 20));
+                         testing::Values(1, 7, 64, 4096, 8191, 65536, 65537, 1 << 20, (4 << 20) + 3,
+                                         16 << 20));
 
 TEST(UcxTransport, GathersPieces) {
   UcxPair pair;
