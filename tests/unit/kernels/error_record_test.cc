@@ -1,0 +1,112 @@
+#include "kernels/error_record.h"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/attention.h"
+#include "kernels/part.h"
+#include "kv_buffer.h"
+
+namespace tokura::kernels {
+namespace {
+
+// Elements of one layer and head of a buffer, tokens from `first`, as [tokens, dim].
+std::vector<float> Rows(const KvBuffer& buffer, Side side, uint32_t head, uint32_t first) {
+  std::vector<float> out;
+  buffer.ForEach([&](const At& at) {
+    if (at.side == side && at.layer == 0 && at.head == head && at.token >= first) {
+      out.push_back(buffer.Value(at));
+    }
+  });
+  return out;
+}
+
+// The definition, in double precision, from what a reader decodes.
+AttentionSums Reference(const KvBuffer& source, const KvBuffer& decoded, uint32_t sinks,
+                        uint32_t queries) {
+  const BufferShape& s = source.shape();
+  const uint32_t n = s.tokens - sinks;
+  const uint32_t count = std::min(queries, n);
+  AttentionSums sums;
+  for (uint32_t head = 0; head < s.heads; ++head) {
+    const std::vector<float> k = Rows(source, Side::kK, head, sinks);
+    const std::vector<float> v = Rows(source, Side::kV, head, sinks);
+    const std::vector<float> k_decoded = Rows(decoded, Side::kK, head, sinks);
+    const std::vector<float> v_decoded = Rows(decoded, Side::kV, head, sinks);
+    std::vector<float> q;
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t token = count == 1 ? n / 2 : i * (n - 1) / (count - 1);
+      q.insert(q.end(), k.begin() + token * s.k_dim, k.begin() + (token + 1) * s.k_dim);
+    }
+    const AttentionShape shape{n, s.k_dim, s.v_dim, 1 / std::sqrt(s.k_dim), 0, 0};
+    sums += AttentionError(shape, {k, v}, {k_decoded, v_decoded}, {q, {}});
+  }
+  return sums;
+}
+
+TEST(ErrorRecord, IsTheDefinitionWithTheBlocksOwnKeys) {
+  TestRandom random(10);
+  for (const char* codec : {"int8", "kivi4", "kivi4+raw", "raw+kivi4"}) {
+    for (const uint32_t queries : {1u, 16u, 200u}) {
+      for (const uint32_t sinks : {0u, 4u}) {
+        KvBuffer source(Layout::kTokenMajor, {DType::kFloat16, 1, 2, 64, 80, 64, 64});
+        source.Randomize(random);
+        const std::vector<std::byte> part = Encode(
+            source, {{.codec = codec, .sink_tokens = sinks, .record_queries = queries}, 64, 2});
+        BufferShape wide = source.shape();
+        wide.dtype = DType::kFloat32;
+        KvBuffer decoded(Layout::kContiguous, wide);
+        ASSERT_TRUE(Decode(part, decoded, 0, 0).ok());
+        const AttentionSums expected = Reference(source, decoded, sinks, queries);
+        const auto info = VerifyPart(part);
+        ASSERT_TRUE(info.ok());
+        const ErrorRecord& record = info->error;
+        EXPECT_TRUE(record.proxy());
+        EXPECT_FALSE(record.composed);
+        EXPECT_EQ(record.queries, queries);
+        ASSERT_EQ(record.layers.size(), 1u);
+        EXPECT_NEAR(record.layers[0].error / expected.error, 1, 0.01) << codec << queries;
+        EXPECT_NEAR(record.layers[0].size / expected.size, 1, 0.001);
+        EXPECT_NEAR(record.Mean(), expected.Relative(), expected.Relative() * 0.01);
+      }
+    }
+  }
+}
+
+TEST(ErrorRecord, OrdersTheCodecs) {
+  TestRandom random(11);
+  KvBuffer source(Layout::kContiguous, {});
+  source.Randomize(random);
+  const double int8 = VerifyPart(Encode(source, {{.codec = "int8"}}))->error.Mean();
+  const double mixed = VerifyPart(Encode(source, {{.codec = "int8+kivi4"}}))->error.Mean();
+  const double kivi4 = VerifyPart(Encode(source, {{.codec = "kivi4"}}))->error.Mean();
+  EXPECT_GT(int8, 0);
+  EXPECT_LT(int8, mixed);
+  EXPECT_LT(mixed, kivi4);
+  EXPECT_LT(kivi4, 0.3);
+}
+
+TEST(ErrorRecord, BlocksOfSinksAloneHaveNoError) {
+  TestRandom random(12);
+  KvBuffer source(Layout::kContiguous, {DType::kFloat16, 2, 1, 64, 64, 3, 3});
+  source.Randomize(random);
+  const auto info = VerifyPart(Encode(source, {{.codec = "kivi4"}, 3}));
+  ASSERT_TRUE(info.ok());
+  EXPECT_EQ(info->error.Max(), 0);
+  EXPECT_EQ(info->error.layers[0].size, 0);
+}
+
+TEST(ErrorRecord, MeanAndMaximumAreOverLayers) {
+  ErrorRecord record;
+  record.layers = {{1, 4}, {0, 0}, {9, 4}};
+  EXPECT_EQ(record.LayerError(0), 0.5);
+  EXPECT_EQ(record.LayerError(1), 0);
+  EXPECT_NEAR(record.Mean(), 2.0 / 3, 1e-12);
+  EXPECT_EQ(record.Max(), 1.5);
+  EXPECT_EQ(ErrorRecord{}.Mean(), 0);
+}
+
+}  // namespace
+}  // namespace tokura::kernels

@@ -1,0 +1,137 @@
+// Pins the bytes of the format. The files in tests/golden/kernels are whole parts. When the format
+// changes on purpose, raise the revision and write them again, at the repository's root, with
+//   TOKURA_SOURCE_DIR=. BUILD/tests/unit_kernels --gtest_also_run_disabled_tests
+//       --gtest_filter=Golden.DISABLED_WriteFiles
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "kernels/part.h"
+#include "kv_buffer.h"
+
+namespace tokura::kernels {
+namespace {
+
+struct Example {
+  const char* file;
+  const char* codec;
+  DType dtype;
+  uint32_t block_position;
+};
+
+constexpr Example kExamples[] = {
+    {"raw_float16", "raw", DType::kFloat16, 0},
+    {"raw_float32", "raw", DType::kFloat32, 0},
+    {"raw_bfloat16", "raw", DType::kBFloat16, 0},
+    {"int8_float16", "int8", DType::kFloat16, 0},
+    {"int8_bfloat16", "int8", DType::kBFloat16, 1},
+    {"int8_float32", "int8", DType::kFloat32, 1},
+    {"kivi4_float16", "kivi4", DType::kFloat16, 0},
+    {"kivi4_bfloat16", "kivi4", DType::kBFloat16, 1},
+    {"kivi4_float32", "kivi4", DType::kFloat32, 1},
+    {"int8_kivi4_float16", "int8+kivi4", DType::kFloat16, 0},
+};
+
+// Two layers of two heads, 8 tokens, K of 16 channels and V of 12. Element values are
+// ((i · 37) mod 101 − 50) / 8 for the i-th element in the order (layer, head, K then V, token,
+// channel), but K channel 3 is the constant 1.5, V of token 5 is 0, and V (0, 0, 6, 1) is infinite
+// in the examples of block 1, so that layer 0 falls back to raw there. All are exact in every
+// dtype.
+KvBuffer Values(const Example& example) {
+  KvBuffer buffer(Layout::kContiguous, {example.dtype, 2, 2, 16, 12, 8, 8});
+  uint32_t i = 0;
+  for (uint32_t layer = 0; layer < 2; ++layer) {
+    for (uint32_t head = 0; head < 2; ++head) {
+      for (const Side side : {Side::kK, Side::kV}) {
+        for (uint32_t token = 0; token < 8; ++token) {
+          for (uint32_t channel = 0; channel < (side == Side::kK ? 16u : 12u); ++channel, ++i) {
+            float value = (static_cast<float>(i * 37 % 101) - 50.0f) / 8.0f;
+            if (side == Side::kK && channel == 3) {
+              value = 1.5f;
+            } else if (side == Side::kV && token == 5) {
+              value = 0;
+            }
+            buffer.Set({side, layer, head, token, channel}, value);
+          }
+        }
+      }
+    }
+  }
+  if (example.block_position == 1) {
+    buffer.Set({Side::kV, 0, 0, 6, 1}, HUGE_VALF);
+  }
+  return buffer;
+}
+
+// Without the measurement, which may differ between implementations.
+std::vector<std::byte> EncodeExample(const Example& example) {
+  return Encode(Values(example), {{.codec = example.codec,
+                                   .sink_tokens = 3,
+                                   .block_position = example.block_position,
+                                   .record = EncodeOptions::Record::kSkip},
+                                  8,
+                                  2});
+}
+
+std::string PathOf(const Example& example) {
+  const char* root = std::getenv("TOKURA_SOURCE_DIR");
+  EXPECT_NE(root, nullptr) << "run by ctest, or set TOKURA_SOURCE_DIR to the repository";
+  return std::string(root == nullptr ? "." : root) + "/tests/golden/kernels/" + example.file +
+         ".part";
+}
+
+std::vector<std::byte> ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.good()) << path;
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
+}
+
+TEST(Golden, EncodersGiveTheseBytes) {
+  for (const Example& example : kExamples) {
+    EXPECT_EQ(EncodeExample(example), ReadFile(PathOf(example))) << example.file;
+  }
+}
+
+TEST(Golden, ReadersUnderstandThem) {
+  for (const Example& example : kExamples) {
+    SCOPED_TRACE(example.file);
+    const std::vector<std::byte> part = ReadFile(PathOf(example));
+    const PartIdentity identity = TestIdentity();
+    const auto info = VerifyPart(part, &identity);
+    ASSERT_TRUE(info.ok()) << info.status();
+    EXPECT_EQ(info->codec, example.codec);
+    const KvBuffer values = Values(example);
+    KvBuffer decoded(Layout::kContiguous, values.shape());
+    ASSERT_TRUE(Decode(part, decoded, 0, 0).ok());
+    values.ForEach([&](const At& at) {
+      const bool exact = info->fidelity == Fidelity::kExact ||
+                         (example.block_position == 0 && at.token < 3) ||
+                         (example.block_position == 1 && at.layer == 0);
+      if (exact) {
+        ASSERT_EQ(decoded.Bits(at), values.Bits(at));
+      } else {
+        ASSERT_NEAR(decoded.Value(at), values.Value(at), 12.5 / 15 / 2 * 1.01);
+      }
+    });
+  }
+}
+
+TEST(Golden, DISABLED_WriteFiles) {
+  for (const Example& example : kExamples) {
+    const std::vector<std::byte> part = EncodeExample(example);
+    std::ofstream out(PathOf(example), std::ios::binary);
+    out.write(reinterpret_cast<const char*>(part.data()),
+              static_cast<std::streamsize>(part.size()));
+    ASSERT_TRUE(out.good());
+  }
+}
+
+}  // namespace
+}  // namespace tokura::kernels
