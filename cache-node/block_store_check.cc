@@ -41,14 +41,13 @@ absl::Status StoreCore::CheckExtents() const {
   size_t found = 0;
   ExtentState before = ExtentState::kStored;
   for (const Extent& extent : *extents) {
-    const auto piece = allocator_.PieceAt(extent.offset);
-    if (!piece.has_value() || piece->range.offset != extent.offset ||
-        piece->range.bytes != extent.header.extent_bytes) {
+    const ExtentAllocator::Piece piece = allocator_.PieceAt(extent.offset);
+    if (piece.range.offset != extent.offset || piece.range.bytes != extent.header.extent_bytes) {
       return Broken("arena and allocator differ", extent.offset);
     }
     const auto owner = owned.find(extent.offset);
     const ExtentState state = owner == owned.end() ? ExtentState::kFree : owner->second;
-    if (state != extent.header.state || (state == ExtentState::kFree) != (piece->owner == 0)) {
+    if (state != extent.header.state || (state == ExtentState::kFree) != (piece.owner == 0)) {
       return Broken("an extent's state is wrong", extent.offset);
     }
     if (state == ExtentState::kFree && before == ExtentState::kFree) {

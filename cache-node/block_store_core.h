@@ -109,6 +109,7 @@ class StoreCore final : public PinOwner {
   void Unlink(StoredForm& form) TOKURA_REQUIRES(mutex_);
   void Drop(StoredForm& form, EvictReason reason, TimePoint now) TOKURA_REQUIRES(mutex_);
   void Count(const StoredForm& form, EvictReason reason, TimePoint now) TOKURA_REQUIRES(mutex_);
+  void WriteFreeHeader(const ExtentAllocator::Range& range) TOKURA_REQUIRES(mutex_);
   void FreeExtent(uint64_t offset) TOKURA_REQUIRES(mutex_);
   void FreeParts(StoredForm& form) TOKURA_REQUIRES(mutex_);
   void FreeIfUnused(StoredForm& form) TOKURA_REQUIRES(mutex_);
@@ -119,6 +120,20 @@ class StoreCore final : public PinOwner {
   bool MakeRoom(uint64_t extent_bytes, TimePoint now) TOKURA_REQUIRES(mutex_);
   bool MakeDescriptors(TimePoint now) TOKURA_REQUIRES(mutex_);
   void FindOverdue(TimePoint now, Maintenance& out) TOKURA_REQUIRES(mutex_);
+
+  // block_store_window.cc
+  std::optional<double> FormCost(const StoredForm& form, TimePoint now) const
+      TOKURA_REQUIRES(mutex_);
+  std::optional<double> BlockCost(const StoredBlock& block, TimePoint now) const
+      TOKURA_REQUIRES(mutex_);
+  std::optional<double> WindowCost(const ExtentAllocator::Range& window, TimePoint now) const
+      TOKURA_REQUIRES(mutex_);
+  std::optional<ExtentAllocator::Range> CheapestWindow(uint64_t extent_bytes, TimePoint now)
+      TOKURA_REQUIRES(mutex_);
+  bool ClearWindow(uint64_t extent_bytes, EvictBudget& budget, TimePoint now)
+      TOKURA_REQUIRES(mutex_);
+  bool EvictWithDescendants(StoredBlock& block, EvictBudget& budget, TimePoint now)
+      TOKURA_REQUIRES(mutex_);
 
   // block_store_check.cc
   absl::Status CheckExtents() const TOKURA_REQUIRES(mutex_);
@@ -141,7 +156,8 @@ class StoreCore final : public PinOwner {
   std::map<uint64_t, Pending> pending_ TOKURA_GUARDED_BY(mutex_);
   uint64_t next_id_ TOKURA_GUARDED_BY(mutex_) = 1;
   std::set<std::pair<TimePoint, uint32_t>> incomplete_ TOKURA_GUARDED_BY(mutex_);  // (start, form)
-  bool evicting_ TOKURA_GUARDED_BY(mutex_) = false;  // between the watermarks, on the way down
+  uint64_t window_cursor_ TOKURA_GUARDED_BY(mutex_) = 0;  // where the search for windows goes on
+  bool evicting_ TOKURA_GUARDED_BY(mutex_) = false;       // between the watermarks, on the way down
   StoreStats stats_
       TOKURA_GUARDED_BY(mutex_);  // what is kept up to date here; stats() adds the rest
   StoreCounters counters_ TOKURA_GUARDED_BY(mutex_);

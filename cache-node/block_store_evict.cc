@@ -84,11 +84,16 @@ void StoreCore::Drop(StoredForm& form, EvictReason reason, TimePoint now) {
   FreeIfUnused(form);
 }
 
+void StoreCore::WriteFreeHeader(const ExtentAllocator::Range& range) {
+  if (range.bytes > 0) {
+    ExtentHeader header;
+    header.extent_bytes = range.bytes;
+    arena_->WriteHeader(range.offset, header);
+  }
+}
+
 void StoreCore::FreeExtent(uint64_t offset) {
-  const ExtentAllocator::Range range = allocator_.Free(offset);
-  ExtentHeader header;
-  header.extent_bytes = range.bytes;
-  arena_->WriteHeader(range.offset, header);
+  WriteFreeHeader(allocator_.Free(offset));
 }
 
 void StoreCore::FreeParts(StoredForm& form) {
@@ -195,10 +200,19 @@ bool StoreCore::EvictNext(EvictReason reason, EvictBudget& budget, TimePoint now
 }
 
 bool StoreCore::MakeRoom(uint64_t extent_bytes, TimePoint now) {
+  using Place = ExtentAllocator::Place;
   EvictBudget budget{kEvictFormsPerCall, kStepsPerCall};
-  while (!allocator_.Fits(extent_bytes)) {
-    if (extent_bytes > allocator_.capacity() || !EvictNext(EvictReason::kAllocation, budget, now)) {
-      return false;
+  if (extent_bytes > allocator_.capacity()) {
+    return false;
+  }
+  while (!allocator_.Fits(extent_bytes, Place::kBest)) {
+    // Where there is enough free space, but in pieces, evicting what is coldest would free more
+    // pieces for a long time; what lies in one place makes room at once.
+    const bool fragmented = allocator_.free_bytes() >= extent_bytes;
+    const bool evicted = (fragmented && ClearWindow(extent_bytes, budget, now)) ||
+                         EvictNext(EvictReason::kAllocation, budget, now);
+    if (!evicted) {
+      return allocator_.Fits(extent_bytes, Place::kAnywhere);
     }
   }
   return true;

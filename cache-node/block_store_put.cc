@@ -150,13 +150,12 @@ absl::StatusOr<Reservation> StoreCore::ReserveExtent(const ReserveRequest& reque
                                                      " bytes; the largest free extent has ",
                                                      allocator_.largest_free()));
   }
-  const auto extent = allocator_.Allocate(extent_bytes, form.handle);
+  using Place = ExtentAllocator::Place;
+  const Place place = allocator_.Fits(extent_bytes, Place::kBest) ? Place::kBest : Place::kAnywhere;
+  const auto extent = allocator_.Allocate(extent_bytes, form.handle, place);
   TOKURA_CHECK(extent.has_value());
-  if (extent->remainder.bytes > 0) {
-    ExtentHeader rest;
-    rest.extent_bytes = extent->remainder.bytes;
-    arena_->WriteHeader(extent->remainder.offset, rest);
-  }
+  WriteFreeHeader(extent->before);
+  WriteFreeHeader(extent->after);
   ExtentHeader header;
   header.state = ExtentState::kReserved;
   header.part = request.part;
