@@ -128,8 +128,7 @@ absl::Status UcxEndpoint::SendEager(unsigned id, std::span<const std::byte> head
     const std::byte* copy = operation->bytes.data();
     ucp_request_param_t param = {};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                         UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+                         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
     param.memory_type = UCS_MEMORY_TYPE_HOST;
     param.cb.send = SendDone;
@@ -137,10 +136,7 @@ absl::Status UcxEndpoint::SendEager(unsigned id, std::span<const std::byte> head
     Start(*operation);
     const ucs_status_ptr_t request = ucp_am_send_nbx(handle_, id, copy, header.size(),
                                                      copy + header.size(), body.size(), &param);
-    status = UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK;
-    if (status != UCS_OK) {
-      End(*operation, status);
-    }
+    status = EndIfOver(*operation, request);
   }
   if (status == UCS_OK) {
     return absl::OkStatus();
@@ -198,8 +194,7 @@ void UcxEndpoint::SendPayload(std::span<const std::byte> header,
 
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+                       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.flags = UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   param.cb.send = SendDone;
@@ -223,9 +218,7 @@ void UcxEndpoint::SendPayload(std::span<const std::byte> header,
   Start(*operation);
   const ucs_status_ptr_t request = ucp_am_send_nbx(handle_, kUcxPayload, operation->bytes.data(),
                                                    operation->bytes.size(), buffer, count, &param);
-  if (UCS_PTR_IS_ERR(request)) {
-    End(*operation, UCS_PTR_STATUS(request));
-  }
+  EndIfOver(*operation, request);
 }
 
 // ---- operations ----
@@ -266,6 +259,17 @@ void UcxEndpoint::End(UcxOperation& operation, ucs_status_t status) {
   if (state_ != State::kOpen && state_ != State::kConnecting && operations_ == 0) {
     host_.NeedsAttention(*this);
   }
+}
+
+ucs_status_t UcxEndpoint::EndIfOver(UcxOperation& operation, ucs_status_ptr_t request) {
+  // UCP_OP_ATTR_FLAG_NO_IMM_CMPL would make this case disappear, but with it UCX 1.22 takes a
+  // gather list for contiguous bytes.
+  if (UCS_PTR_IS_PTR(request)) {
+    return UCS_OK;  // SendDone follows
+  }
+  const ucs_status_t status = UCS_PTR_STATUS(request);
+  End(operation, status);
+  return status;
 }
 
 void UcxEndpoint::SendDone(void* request, ucs_status_t status, void* argument) {

@@ -118,7 +118,9 @@ class UcxEndpoint {
   void SendControl(UcxControl control);
   void Start(UcxOperation& operation);
   void End(UcxOperation& operation, ucs_status_t status);
-  void EndPayload(UcxOperation& operation, ucs_status_t status);
+  // End `operation` when `request`, what UCX returned for it, says that it is over already. Returns
+  // its status, OK when it is under way.
+  ucs_status_t EndIfOver(UcxOperation& operation, ucs_status_ptr_t request);
   // Give `done` back with what the end of the connection means, once it has ended.
   void Hold(Done done) { held_.push_back(std::move(done)); }
   void HandleControl(UcxControl control);

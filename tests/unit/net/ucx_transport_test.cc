@@ -83,6 +83,7 @@ TEST(UcxTransport, GathersPieces) {
     std::optional<absl::Status> received;
     std::optional<absl::Status> sent;
     pair.at_server.on_payload = [&](std::span<const std::byte>, IncomingPayload payload) {
+      EXPECT_EQ(payload.size(), expected.size());
       payload.Receive(target.span(), [&](absl::Status status) { received = status; });
     };
     pair.at_client.connection->SendPayload({}, pieces, [&](absl::Status status) { sent = status; });
