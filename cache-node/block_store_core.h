@@ -116,6 +116,7 @@ class StoreCore final : public PinOwner {
   bool TakeFromReaders(StoredForm& form) TOKURA_REQUIRES(mutex_);
   bool EvictOldIncomplete(Duration stalled, TimePoint now) TOKURA_REQUIRES(mutex_);
   bool EvictBlock(StoredBlock& block, EvictReason reason, TimePoint now) TOKURA_REQUIRES(mutex_);
+  bool EvictUseless(EvictBudget& budget, TimePoint now) TOKURA_REQUIRES(mutex_);
   bool EvictNext(EvictReason reason, EvictBudget& budget, TimePoint now) TOKURA_REQUIRES(mutex_);
   bool MakeRoom(uint64_t extent_bytes, TimePoint now) TOKURA_REQUIRES(mutex_);
   bool MakeDescriptors(TimePoint now) TOKURA_REQUIRES(mutex_);

@@ -144,9 +144,6 @@ bool StoreCore::EvictBlock(StoredBlock& block, EvictReason reason, TimePoint now
     }
   }
   if (victim != nullptr && TakeFromReaders(*victim)) {
-    if (block.rank.kind == 0) {
-      reason = EvictReason::kOrphan;
-    }
     queue_.Advance(block);
     Drop(*victim, reason, now);
     return true;
@@ -179,20 +176,42 @@ bool StoreCore::EvictOldIncomplete(Duration stalled, TimePoint now) {
   return false;
 }
 
-// Evict one form in the order of eviction. False: there is none that may go, or the budget is
-// spent.
-bool StoreCore::EvictNext(EvictReason reason, EvictBudget& budget, TimePoint now) {
+// Evict one form that nobody can use: of a stalled set or of an orphan. False: there is none that
+// may go, or the budget is spent.
+bool StoreCore::EvictUseless(EvictBudget& budget, TimePoint now) {
   if (budget.forms == 0) {
     return false;
   }
-  --budget.forms;
   if (EvictOldIncomplete(options_.lease_age, now)) {
+    --budget.forms;
     return true;
   }
   tree_.PropagateOrphans(kOrphanStepsPerCall);
   // A block whose readers came first is parked and leaves the queue, so this ends.
   while (StoredBlock* block = queue_.Front(budget.steps)) {
+    if (block->rank.kind != 0) {
+      return false;
+    }
+    if (EvictBlock(*block, EvictReason::kOrphan, now)) {
+      --budget.forms;
+      return true;
+    }
+  }
+  return false;
+}
+
+// Evict one form in the order of eviction. False as above.
+bool StoreCore::EvictNext(EvictReason reason, EvictBudget& budget, TimePoint now) {
+  if (EvictUseless(budget, now)) {
+    return true;
+  }
+  while (budget.forms > 0) {
+    StoredBlock* block = queue_.Front(budget.steps);
+    if (block == nullptr) {
+      return false;
+    }
     if (EvictBlock(*block, reason, now)) {
+      --budget.forms;
       return true;
     }
   }
@@ -207,9 +226,11 @@ bool StoreCore::MakeRoom(uint64_t extent_bytes, TimePoint now) {
   }
   while (!allocator_.Fits(extent_bytes, Place::kBest)) {
     // Where there is enough free space, but in pieces, evicting what is coldest would free more
-    // pieces for a long time; what lies in one place makes room at once.
+    // pieces for a long time; what lies in one place makes room at once. What is of no use goes
+    // first all the same.
     const bool fragmented = allocator_.free_bytes() >= extent_bytes;
-    const bool evicted = (fragmented && ClearWindow(extent_bytes, budget, now)) ||
+    const bool evicted = EvictUseless(budget, now) ||
+                         (fragmented && ClearWindow(extent_bytes, budget, now)) ||
                          EvictNext(EvictReason::kAllocation, budget, now);
     if (!evicted) {
       return allocator_.Fits(extent_bytes, Place::kAnywhere);

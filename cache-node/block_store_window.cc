@@ -141,9 +141,8 @@ bool StoreCore::ClearWindow(uint64_t extent_bytes, EvictBudget& budget, TimePoin
     if (!gone) {
       break;  // A reader was faster.
     }
-    // Forms that went together may have merged into one free piece: go on from where it ends.
   }
-  budget.forms -= 1;
+  --budget.forms;
   return evicted;
 }
 
