@@ -37,12 +37,13 @@ absl::Status PartDecode::Open() {
   const kernels::PartInfo& info = reader->info();
   TOKURA_RETURN_IF_ERROR(CheckIdentity(info));
   const uint32_t end = request_.first_layer + request_.layers;
-  const bool whole = request_.first_layer == 0 && request_.layers == info.shape.layers;
-  layers_at_ = whole ? info.layer_offset[0] : info.prefix_bytes;
-  const size_t bytes = info.layer_offset[end] - info.layer_offset[request_.first_layer];
-  if (payload_.size() != (whole ? info.part_bytes : layers_at_ + bytes)) {
-    return absl::DataLossError(absl::StrCat("payload has ", payload_.size(), " bytes, not what ",
-                                            request_.layers, " layers take"));
+  // The payload is the prefix and, right behind it, the layers asked for: a whole part when that is
+  // all of them.
+  const size_t bytes =
+      info.prefix_bytes + info.layer_offset[end] - info.layer_offset[request_.first_layer];
+  if (payload_.size() != bytes) {
+    return absl::DataLossError(absl::StrCat("payload has ", payload_.size(), " bytes, ",
+                                            request_.layers, " layers take ", bytes));
   }
   if (!scope_->ClaimContent(request_.block, request_.attempt, info.identity.content_id)) {
     return absl::DataLossError("parts of two writers under one block");
@@ -70,7 +71,7 @@ absl::Status PartDecode::DecodeNext() {
   const kernels::PartInfo& info = reader_->info();
   const uint32_t layer = request_.first_layer + next_;
   const size_t offset =
-      layers_at_ + info.layer_offset[layer] - info.layer_offset[request_.first_layer];
+      info.prefix_bytes + info.layer_offset[layer] - info.layer_offset[request_.first_layer];
   const std::span<const std::byte> bytes =
       payload_.subspan(offset, info.layer_offset[layer + 1] - info.layer_offset[layer]);
   if (!scope_->bugs.skip_crc) {

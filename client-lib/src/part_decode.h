@@ -80,8 +80,7 @@ class PartDecode {
   const Request request_;
   const std::span<const std::byte> payload_;
   std::optional<kernels::PartReader> reader_;
-  size_t layers_at_ = 0;  // where the first layer asked for lies in the payload
-  uint32_t next_ = 0;     // layers decoded
+  uint32_t next_ = 0;  // layers decoded
   absl::Status status_;
 };
 
