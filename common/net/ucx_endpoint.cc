@@ -26,6 +26,9 @@ struct UcxOperation {
 
 namespace {
 
+// Rounds of the loop, each with one call of ucp_worker_progress at least; UCX 1.22 needs one.
+constexpr int kSettleRounds = 4;
+
 ucp_mem_h HandleOf(const RegisteredSpan& span) {
   TOKURA_CHECK(span.region != nullptr);
   return static_cast<const UcxMemoryRegion*>(span.region)->handle();
@@ -485,9 +488,17 @@ void UcxEndpoint::Attend() {
   if (!close_started_) {
     StartClose();
   }
-  if (close_done_ && operations_ == 0) {
-    Finish();
+  if (!close_done_ || operations_ > 0) {
+    return;
   }
+  // UCX reports the close some calls of ucp_worker_progress before it has closed the sockets, over
+  // which the peer may still write into the buffers of what was aborted.
+  if (settle_rounds_ < kSettleRounds) {
+    ++settle_rounds_;
+    host_.NeedsAttention(*this);
+    return;
+  }
+  Finish();
 }
 
 void UcxEndpoint::StartClose() {

@@ -141,6 +141,7 @@ class UcxEndpoint {
   absl::Status why_;
   bool close_started_ = false;
   bool close_done_ = false;
+  int settle_rounds_ = 0;
   bool fin_sent_ = false;
   bool peer_fin_ = false;
   TimerId flush_timer_ = 0;

@@ -58,6 +58,11 @@ void UcxConnectionRequests::RejectAll(ucp_listener_h listener) {
   requests_.clear();
 }
 
+size_t UcxConnectionRequests::waiting() {
+  MutexLock lock(mutex_);
+  return requests_.size();
+}
+
 UcxListener::UcxListener(UcxTransportImpl& transport, std::vector<UcxTransportImpl*> owners,
                          Transport::AcceptHandler accept)
     : transport_(transport),

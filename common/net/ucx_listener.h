@@ -30,6 +30,7 @@ class UcxConnectionRequests {
   void Reject(uint64_t number, ucp_listener_h listener);
   // From here on nothing is left, and Accept does nothing.
   void RejectAll(ucp_listener_h listener);
+  size_t waiting();
 
  private:
   struct Request {
@@ -57,6 +58,8 @@ class UcxListener final : public Listener {
   UcxListener& operator=(const UcxListener&) = delete;
 
   Address address() const override { return address_; }
+  // Requests that their owners have not taken up yet.
+  size_t waiting() const { return requests_->waiting(); }
 
  private:
   UcxListener(UcxTransportImpl& transport, std::vector<UcxTransportImpl*> owners,

@@ -274,6 +274,14 @@ TEST(UcxTransport, AbortInTheMiddleCompletesEverything) {
   }
 }
 
+TEST(UcxTransport, SocketsAreClosedBeforeOnClosed) {
+  UcxPair pair;
+  pair.at_client.connection->Close(CloseMode::kAbort);
+  ASSERT_TRUE(Drive({pair.client.get()}, [&] { return pair.at_client.closed.has_value(); }));
+  // The client does nothing any more, and yet the server sees the end.
+  ASSERT_TRUE(Drive({pair.server.get()}, [&] { return pair.at_server.closed.has_value(); }));
+}
+
 TEST(UcxTransport, FlushDeliversWhatWasSent) {
   for (int round = 0; round < 20; ++round) {
     UcxPair pair;
