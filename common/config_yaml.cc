@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <exception>
 #include <set>
+#include <sstream>
 #include <utility>
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "absl/strings/str_cat.h"
@@ -46,20 +48,51 @@ absl::StatusOr<YamlSetting> ReadSetting(const YAML::Node& key, const YAML::Node&
   return setting;
 }
 
-absl::StatusOr<std::vector<YamlSetting>> ReadDocument(const std::vector<YAML::Node>& documents,
+// Remembers where a document begins and ignores what is in it.
+class DocumentStart final : public YAML::EventHandler {
+ public:
+  const YAML::Mark& mark() const { return mark_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  YAML::Mark mark_;
+};
+
+// The one document of `text`. YAML::LoadAll would tell about further ones, but never returns from
+// some malformed texts, for which yaml-cpp reports one empty document after the other.
+absl::StatusOr<YAML::Node> LoadOne(const std::string& text, const std::string& file_name) {
+  std::istringstream input(text);
+  YAML::Parser parser(input);
+  DocumentStart start;
+  if (parser.HandleNextDocument(start) && parser.HandleNextDocument(start)) {
+    return At(file_name, start.mark(), "a second document; there must be one");
+  }
+  return YAML::Load(text);
+}
+
+absl::StatusOr<std::vector<YamlSetting>> ReadDocument(const YAML::Node& document,
                                                       const std::string& file_name) {
   std::vector<YamlSetting> settings;
-  if (documents.empty() || (documents.size() == 1 && documents[0].IsNull())) {
+  if (document.IsNull()) {
     return settings;
   }
-  if (documents.size() > 1) {
-    return At(file_name, documents[1].Mark(), "a second document; there must be one");
-  }
-  if (!documents[0].IsMap()) {
-    return At(file_name, documents[0].Mark(), "must be a map of 'key: value' lines");
+  if (!document.IsMap()) {
+    return At(file_name, document.Mark(), "must be a map of 'key: value' lines");
   }
   std::set<std::string> seen;
-  for (const auto& entry : documents[0]) {
+  for (const auto& entry : document) {
     TOKURA_ASSIGN_OR_RETURN(YamlSetting setting, ReadSetting(entry.first, entry.second, file_name));
     if (!seen.insert(setting.key).second) {
       return At(file_name, entry.first.Mark(),
@@ -93,7 +126,8 @@ absl::StatusOr<std::vector<YamlSetting>> ReadYamlSettings(std::string_view text,
         absl::StrCat(file_name, ": has more than ", kYamlBytesMax, " bytes"));
   }
   try {
-    return ReadDocument(YAML::LoadAll(std::string(text)), file_name);
+    TOKURA_ASSIGN_OR_RETURN(const YAML::Node document, LoadOne(std::string(text), file_name));
+    return ReadDocument(document, file_name);
   } catch (const YAML::Exception& error) {
     return At(file_name, error.mark, absl::StrCat("not YAML: ", error.msg));
   } catch (const std::exception& error) {

@@ -371,6 +371,11 @@ TEST_F(OptionTableTest, BadYamlIsAnErrorWithItsLine) {
   ExpectUsage(Run({"--config", directory_.string()}), "cannot read");
 }
 
+TEST_F(OptionTableTest, TextOnWhichTheYamlParserMakesNoProgressIsRefused) {
+  EXPECT_FALSE(ReadYamlSettings(",:2s", "file").ok());
+  EXPECT_FALSE(ReadYamlSettings("name: x\n,\n", "file").ok());
+}
+
 TEST_F(OptionTableTest, AnEmptyFileSaysNothing) {
   EXPECT_TRUE(Run({"--config", WriteFile("")}).outcome.run);
   EXPECT_TRUE(Run({"--config", WriteFile("# only a comment\n")}).outcome.run);
