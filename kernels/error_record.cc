@@ -1,32 +1,83 @@
 #include "kernels/error_record.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/part.h"
+#include "kernels/quantize.h"
 
 namespace tokura::kernels {
 namespace {
 
-// Eight independent sums, so that the loop is vectorised without reordering one sum.
-float Dot(const float* a, const float* b, uint32_t count) {
-  constexpr uint32_t kLanes = 8;
-  float lane[kLanes] = {};
-  uint32_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (uint32_t j = 0; j < kLanes; ++j) {
-      lane[j] += a[i + j] * b[i + j];
+constexpr uint32_t kLanes = 16;
+// Four floats, which every machine of this architecture has registers for. Wider ones are spilled.
+using Quad = float __attribute__((vector_size(16)));
+constexpr uint32_t kQuads = kLanes / 4;
+
+// out[r] = Σ_j a[r·row_stride + j·stride] · b[j], for r < rows and j < terms; b and out are rows of
+// kLanes. The order of the sum is fixed.
+struct Product {
+  const float* a;
+  size_t row_stride;
+  size_t stride;
+  uint32_t rows;
+  uint32_t terms;
+};
+
+void Multiply(const Product& p, const float* b, float* out) {
+  for (uint32_t r = 0; r < p.rows; ++r) {
+    const float* a = p.a + r * p.row_stride;
+    Quad sum[kQuads] = {};
+    for (uint32_t j = 0; j < p.terms; ++j) {
+      Quad row[kQuads];
+      std::memcpy(row, b + size_t{j} * kLanes, sizeof(row));
+      for (uint32_t i = 0; i < kQuads; ++i) {
+        sum[i] += a[j * p.stride] * row[i];
+      }
+    }
+    std::memcpy(out + size_t{r} * kLanes, sum, sizeof(sum));
+  }
+}
+
+// e^x for x ≤ 0 to about 1e-7 relative, without a call, so that loops vectorise: 2^n · e^r with
+// |r| ≤ ln(2)/2 by its series.
+inline float ExpOfNegative(float x) {
+  const float clamped = x < -87.0f ? -87.0f : x;
+  const int32_t n = RoundToInt(clamped * 1.44269504f);
+  const auto n_float = static_cast<float>(n);
+  const float r = clamped - n_float * 0.693359375f + n_float * 2.12194440e-4f;
+  const float series =
+      1 + r * (1 + r * (1 / 2.0f +
+                        r * (1 / 6.0f + r * (1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f))))));
+  return series * std::bit_cast<float>((n + 127) << 23);
+}
+
+// Softmax over `tokens` rows, each lane for itself.
+void Softmax(uint32_t tokens, float* weights) {
+  float largest[kLanes];
+  std::memcpy(largest, weights, sizeof(largest));
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t m = 0; m < kLanes; ++m) {
+      const float w = weights[size_t{t} * kLanes + m];
+      largest[m] = w > largest[m] ? w : largest[m];
     }
   }
-  for (; i < count; ++i) {
-    lane[0] += a[i] * b[i];
+  float sum[kLanes] = {};
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t m = 0; m < kLanes; ++m) {
+      float* w = weights + size_t{t} * kLanes + m;
+      *w = ExpOfNegative(*w - largest[m]);
+      sum[m] += *w;
+    }
   }
-  float sum = 0;
-  for (const float part : lane) {
-    sum += part;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t m = 0; m < kLanes; ++m) {
+      weights[size_t{t} * kLanes + m] /= sum[m];
+    }
   }
-  return sum;
 }
 
 // Token that proxy `index` of `count` is the key of.
@@ -37,43 +88,47 @@ uint32_t ProxyToken(uint32_t index, uint32_t count, uint32_t tokens) {
 
 }  // namespace
 
-void ProxyMeter::Output(const float* q, const float* k, const float* v, const ProxyInput& input,
-                        std::vector<float>* out) {
+void ProxyMeter::LoadTile(const ProxyInput& input, uint32_t first, uint32_t count) {
+  static_assert(kTile == kLanes);
   const float scale = 1.0f / std::sqrt(static_cast<float>(input.k_dim));
-  weight_.resize(input.tokens);
-  float largest = -std::numeric_limits<float>::infinity();
-  for (uint32_t t = 0; t < input.tokens; ++t) {
-    weight_[t] = Dot(q, k + size_t{t} * input.k_dim, input.k_dim) * scale;
-    largest = std::max(largest, weight_[t]);
-  }
-  float sum = 0;
-  for (float& w : weight_) {
-    w = std::exp(w - largest);
-    sum += w;
-  }
-  out->assign(input.v_dim, 0.0f);
-  float* o = out->data();
-  for (uint32_t t = 0; t < input.tokens; ++t) {
-    const float p = weight_[t] / sum;
-    const float* row = v + size_t{t} * input.v_dim;
-    for (uint32_t c = 0; c < input.v_dim; ++c) {
-      o[c] += p * row[c];
+  queries_.assign(size_t{input.k_dim} * kTile, 0.0f);
+  for (uint32_t m = 0; m < kTile && first + m < count; ++m) {
+    const float* q = input.k + size_t{ProxyToken(first + m, count, input.tokens)} * input.k_dim;
+    for (uint32_t c = 0; c < input.k_dim; ++c) {
+      queries_[size_t{c} * kTile + m] = q[c] * scale;
     }
   }
+}
+
+void ProxyMeter::Output(const float* k, const float* v, const ProxyInput& input,
+                        std::vector<float>* out) {
+  weights_.resize(size_t{input.tokens} * kTile);
+  out->resize(size_t{input.v_dim} * kTile);
+  Multiply({k, input.k_dim, 1, input.tokens, input.k_dim}, queries_.data(), weights_.data());
+  Softmax(input.tokens, weights_.data());
+  Multiply({v, 1, input.v_dim, input.v_dim, input.tokens}, weights_.data(), out->data());
 }
 
 AttentionSums ProxyMeter::Measure(const ProxyInput& input, uint32_t queries) {
   AttentionSums sums;
   const uint32_t count = std::min(queries, input.tokens);
-  for (uint32_t i = 0; i < count; ++i) {
-    const float* q = input.k + size_t{ProxyToken(i, count, input.tokens)} * input.k_dim;
-    Output(q, input.k, input.v, input, &exact_);
-    Output(q, input.k_decoded, input.v_decoded, input, &decoded_);
+  for (uint32_t first = 0; first < count; first += kTile) {
+    LoadTile(input, first, count);
+    Output(input.k, input.v, input, &exact_);
+    Output(input.k_decoded, input.v_decoded, input, &decoded_);
+    const uint32_t used = std::min(kTile, count - first);
     for (uint32_t c = 0; c < input.v_dim; ++c) {
-      const double difference = static_cast<double>(decoded_[c]) - static_cast<double>(exact_[c]);
-      sums.error += difference * difference;
-      sums.size += static_cast<double>(exact_[c]) * static_cast<double>(exact_[c]);
+      for (uint32_t m = 0; m < used; ++m) {
+        const double exact = exact_[size_t{c} * kTile + m];
+        const double difference = static_cast<double>(decoded_[size_t{c} * kTile + m]) - exact;
+        sums.error += difference * difference;
+        sums.size += exact * exact;
+      }
     }
+  }
+  // Attention over huge values overflows fp32. What cannot be measured is declared as infinite.
+  if (!std::isfinite(sums.error) || !std::isfinite(sums.size)) {
+    return {std::numeric_limits<double>::infinity(), 0};
   }
   return sums;
 }

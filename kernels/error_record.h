@@ -25,15 +25,21 @@ struct ProxyInput {
 class ProxyMeter {
  public:
   // `queries` ≥ 1 of the keys, evenly spread over the tokens (all of them when there are fewer),
-  // each attend over all tokens with scale 1/sqrt(k_dim). fp32 arithmetic.
+  // each attend over all tokens with scale 1/sqrt(k_dim). fp32 arithmetic; what overflows it
+  // gives an infinite error and size 0.
   AttentionSums Measure(const ProxyInput& input, uint32_t queries);
 
  private:
-  void Output(const float* q, const float* k, const float* v, const ProxyInput& input,
-              std::vector<float>* out);
-  std::vector<float> weight_;
-  std::vector<float> exact_;
-  std::vector<float> decoded_;
+  // Queries are taken in tiles of this many, the innermost axis of every array below: a key or
+  // value is loaded once for all of them.
+  static constexpr uint32_t kTile = 16;
+  void LoadTile(const ProxyInput& input, uint32_t first, uint32_t count);
+  void Output(const float* k, const float* v, const ProxyInput& input, std::vector<float>* out);
+
+  std::vector<float> queries_;  // [k_dim, kTile], scaled
+  std::vector<float> weights_;  // [tokens, kTile]
+  std::vector<float> exact_;    // [v_dim, kTile]
+  std::vector<float> decoded_;  // [v_dim, kTile]
 };
 
 }  // namespace tokura::kernels

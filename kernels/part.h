@@ -52,7 +52,8 @@ enum class Fidelity : uint8_t { kExact = 1, kQuantized = 2, kSummary = 3 };
 
 // Measured at encode time: per layer the sums of error and size over heads and queries that
 // FORMAT.md defines, so that head shards can be added. ε of a layer = sqrt(error / size). All zero
-// for exact parts. A layer that fell back to raw has error 0 and size 0.
+// for exact parts. A layer that fell back to raw has error 0 and size 0; one whose values were too
+// large to measure has an infinite error.
 struct ErrorRecord {
   struct Layer {
     double error = 0;

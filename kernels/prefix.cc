@@ -295,8 +295,7 @@ absl::Status ParseRecord(Bytes bytes, Prefix* out, uint64_t* section_bytes) {
   for (uint32_t i = 0; i < layers; ++i) {
     format::RecordLayer entry;
     std::memcpy(&entry, bytes.data() + sizeof(record) + i * sizeof(entry), sizeof(entry));
-    if (!(std::isfinite(entry.error) && std::isfinite(entry.size) && entry.error >= 0 &&
-          entry.size >= 0)) {
+    if (!(entry.error >= 0 && entry.size >= 0 && std::isfinite(entry.size))) {
       return absl::DataLossError("part: error record holds an impossible sum");
     }
     out->error.layers[i] = {entry.error, entry.size};

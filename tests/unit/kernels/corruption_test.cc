@@ -243,7 +243,7 @@ TEST(Corruption, LossyLayersAreNeverPassedOffAsExact) {
 TEST(Corruption, RecordsHoldFiniteSums) {
   const Offsets at = OffsetsOf(SmallPart("kivi4"));
   for (const double value :
-       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+       {-1.0, -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     std::vector<std::byte> part = SmallPart("kivi4");
     Patch(&part, at.record + sizeof(format::Record), value);
     Seal(&part, at.record, at.table - at.record);

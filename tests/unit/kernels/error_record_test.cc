@@ -98,6 +98,20 @@ TEST(ErrorRecord, BlocksOfSinksAloneHaveNoError) {
   EXPECT_EQ(info->error.layers[0].size, 0);
 }
 
+TEST(ErrorRecord, IsInfiniteWhereValuesAreTooLargeToMeasure) {
+  TestRandom random(13);
+  KvBuffer source(Layout::kContiguous, {DType::kBFloat16, 2, 1, 64, 64, 64, 64});
+  source.Randomize(random);
+  for (uint32_t token = 0; token < 64; ++token) {
+    source.Set({Side::kK, 1, 0, token, 5}, static_cast<float>(token) * 1e30f);
+  }
+  const auto info = VerifyPart(Encode(source, {{.codec = "kivi4"}}));
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_LT(info->error.LayerError(0), 1);
+  EXPECT_TRUE(std::isinf(info->error.LayerError(1)));
+  EXPECT_TRUE(std::isinf(info->error.Mean()));
+}
+
 TEST(ErrorRecord, MeanAndMaximumAreOverLayers) {
   ErrorRecord record;
   record.layers = {{1, 4}, {0, 0}, {9, 4}};
