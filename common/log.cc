@@ -36,8 +36,8 @@ struct State {
 
 // Never destroyed: destructors of other statics and late threads may still log.
 State& GetState() {
-  static State* const state = new State;
-  return *state;
+  static State& state = *new State;
+  return state;
 }
 
 void Count(LogLevel level) {

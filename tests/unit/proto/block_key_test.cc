@@ -133,6 +133,20 @@ TEST(TokenChainTest, AKeyNamesTheWholePrefix) {
   }
 }
 
+TEST(TokenChainTest, ASequenceWithAHoleSharesNothingAfterIt) {
+  const std::vector<uint32_t> tokens = Tokens(64);
+  TokenChain whole(Space(), 16);
+  whole.Append(tokens);
+  TokenChain holed(Space(), 16);
+  holed.Append(std::span(tokens).first(16));
+  holed.Append(std::span(tokens).subspan(32));
+  ASSERT_EQ(holed.blocks(), 3u);
+  EXPECT_EQ(holed.keys()[0], whole.keys()[0]);
+  for (const BlockKey& key : holed.keys().subspan(1)) {
+    EXPECT_THAT(Keys(whole), ::testing::Not(::testing::Contains(key)));
+  }
+}
+
 TEST(TokenChainTest, RepeatedTokensGiveDistinctKeys) {
   TokenChain chain(Space(), 4);
   chain.Append(std::vector<uint32_t>(400, 11));
