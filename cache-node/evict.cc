@@ -1,6 +1,7 @@
 #include "cache-node/evict.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/check.h"
 
@@ -45,9 +46,10 @@ void VictimQueue::Advance(const StoredBlock& victim) {
 }
 
 uint64_t VictimQueue::Density(const StoredBlock& block) {
-  constexpr uint64_t kOne = 1024;
+  constexpr double kOne = 1024;
   constexpr uint64_t kPositionTwice = 512;
-  constexpr double kDensityMax = 256.0 * kOne;
+  constexpr double kDensityMin = 1.0 / kOne;
+  constexpr double kDensityMax = 256;
   uint64_t logical = 0;
   uint64_t stored = 0;
   for (const StoredForm* form = block.complete; form != nullptr; form = form->next) {
@@ -56,8 +58,10 @@ uint64_t VictimQueue::Density(const StoredBlock& block) {
   }
   const double cost = static_cast<double>(logical) *
                       static_cast<double>(kPositionTwice + block.position) / kPositionTwice;
-  const double density = cost * kOne / static_cast<double>(std::max<uint64_t>(stored, 1));
-  return static_cast<uint64_t>(std::clamp(density, 1.0, kDensityMax));
+  const double density = cost / static_cast<double>(std::max<uint64_t>(stored, 1));
+  const double half_octaves =
+      std::round(2 * std::log2(std::clamp(density, kDensityMin, kDensityMax)));
+  return static_cast<uint64_t>(kOne * std::exp2(half_octaves / 2));
 }
 
 EvictRank VictimQueue::RankOf(const StoredBlock& block) const {

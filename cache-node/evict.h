@@ -39,7 +39,8 @@ class VictimQueue {
 
   // Recompute cost of the block per stored byte, in 1/1024: bytes of KV that its best form stands
   // for, weighted with the prefix that has to be attended to (twice at block 512), over what all
-  // its forms occupy. Between 1/1024 and 256, so that no claim of a writer makes a block immortal.
+  // its forms occupy. Rounded to half octaves, so that among nearly equal blocks recency decides;
+  // between 1/1024 and 256, so that no claim of a writer makes a block immortal.
   static uint64_t Density(const StoredBlock& block);
 
  private:

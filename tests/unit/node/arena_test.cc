@@ -1,0 +1,65 @@
+#include "cache-node/arena.h"
+
+#include <gtest/gtest.h>
+
+namespace tokura::node {
+namespace {
+
+class ArenaTest : public ::testing::Test {
+ protected:
+  ArenaTest() : arena_(std::move(Arena::Create(1 << 20).value())) {
+    ExtentHeader header;
+    header.extent_bytes = 1024;
+    header.state = ExtentState::kStored;
+    header.payload_bytes = 800;
+    arena_->WriteHeader(0, header);
+    header = {};
+    header.extent_bytes = (1 << 20) - 1024;
+    arena_->WriteHeader(1024, header);
+  }
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST_F(ArenaTest, IsWalkedByItsHeadersAlone) {
+  const auto extents = arena_->Walk();
+  ASSERT_TRUE(extents.ok());
+  ASSERT_EQ(extents->size(), 2u);
+  EXPECT_EQ((*extents)[0].header.payload_bytes, 800u);
+  EXPECT_EQ((*extents)[1].offset, 1024u);
+  EXPECT_EQ((*extents)[1].header.state, ExtentState::kFree);
+  EXPECT_EQ(arena_->Payload(0, 800).data(), arena_->bytes().data() + 128);
+}
+
+TEST_F(ArenaTest, EveryFlippedBitOfAHeaderIsDetected) {
+  for (size_t bit = 0; bit < kExtentHeaderBytes * 8; ++bit) {
+    std::byte& byte = arena_->bytes()[1024 + bit / 8];
+    byte ^= std::byte{1} << (bit % 8);
+    EXPECT_EQ(arena_->Walk().status().code(), absl::StatusCode::kDataLoss) << bit;
+    byte ^= std::byte{1} << (bit % 8);
+  }
+  EXPECT_TRUE(arena_->Walk().ok());
+}
+
+TEST_F(ArenaTest, ImpossibleSizesAreRefusedEvenWithARightChecksum) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{64}, uint64_t{1000}, uint64_t{1} << 20}) {
+    ExtentHeader header;
+    header.extent_bytes = bytes;
+    arena_->WriteHeader(1024, header);
+    EXPECT_EQ(arena_->Walk().status().code(), absl::StatusCode::kDataLoss) << bytes;
+  }
+  ExtentHeader header;
+  header.extent_bytes = 1024;
+  header.payload_bytes = 1000;
+  arena_->WriteHeader(1024, header);
+  EXPECT_EQ(arena_->Walk().status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(arena_->ReadHeader(1 << 20).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(arena_->ReadHeader(64).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ArenaCreate, RefusesWhatTheSystemCannotGive) {
+  EXPECT_EQ(Arena::Create(1000).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Arena::Create(uint64_t{1} << 60).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace tokura::node

@@ -1,0 +1,178 @@
+// The lease state table, and that pins live exactly as long as leases and their uses.
+
+#include "cache-node/lease.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/node/store_testing.h"
+
+namespace tokura::node {
+namespace {
+
+class CountingRandom final : public RandomSource {
+ public:
+  void Fill(std::span<std::byte> out) override {
+    for (std::byte& byte : out) {
+      byte = static_cast<std::byte>(++count_);
+    }
+  }
+
+ private:
+  uint8_t count_ = 0;
+};
+
+class LeaseTest : public ::testing::Test {
+ protected:
+  LeaseTest() : store_(MakeStore({.host_bytes = 4 << 20})) {
+    for (uint64_t key = 1; key <= 4; ++key) {
+      TOKURA_CHECK(PutBlock(*store_, {.key = key}, At(0)).ok());
+    }
+  }
+  LeaseToken Acquire(uint64_t owner, double seconds, std::vector<BlockKey> keys = {Key(1)}) {
+    auto token = table_.Acquire("t", owner, PinKeys(*store_, keys, At(seconds)), At(seconds));
+    TOKURA_CHECK(token.ok());
+    return *token;
+  }
+  uint64_t pinned() { return store_->stats().pinned_forms; }
+
+  CountingRandom random_;
+  std::unique_ptr<BlockStore> store_;
+  LeaseTable table_{{.leases_max = 3}, random_};
+};
+
+TEST_F(LeaseTest, HoldsPinsUntilReleased) {
+  const LeaseToken token = Acquire(1, 0, {Key(1), Key(2)});
+  EXPECT_EQ(pinned(), 2u);
+  EXPECT_TRUE(table_.Release(token, "t", At(1)));
+  EXPECT_EQ(pinned(), 0u);
+  EXPECT_FALSE(table_.Release(token, "t", At(1)));
+  EXPECT_FALSE(table_.Renew(token, "t", At(1)));
+  EXPECT_EQ(table_.Use(token, "t", 1, At(1)).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(LeaseTest, AnyConnectionOfTheTenantMayUseItAndNoOther) {
+  const LeaseToken token = Acquire(1, 0);
+  EXPECT_TRUE(table_.Use(token, "t", 2, At(1)).ok());
+  EXPECT_FALSE(table_.Use(token, "other", 1, At(1)).ok());
+  EXPECT_FALSE(table_.Renew(token, "other", At(1)));
+  EXPECT_FALSE(table_.Release(token, "other", At(1)));
+  EXPECT_EQ(pinned(), 1u);
+}
+
+TEST_F(LeaseTest, UseFindsTheLeasesPins) {
+  const LeaseToken token = Acquire(1, 0, {Key(3), Key(1), Key(2)});
+  auto use = table_.Use(token, "t", 2, At(1));
+  ASSERT_TRUE(use.ok());
+  ASSERT_EQ(use->pins().size(), 3u);
+  EXPECT_EQ(use->pins()[0].key(), Key(3));
+  EXPECT_EQ(use->Find(Space(), Key(2)), &use->pins()[2]);
+  EXPECT_EQ(use->Find(Space(), Key(4)), nullptr);
+  EXPECT_EQ(use->Find(Space(1), Key(2)), nullptr);
+}
+
+TEST_F(LeaseTest, EndsAtLeaseAgeWithoutRenewalOrProgress) {
+  Acquire(1, 0);
+  EXPECT_TRUE(table_.Sweep(At(9.9)).empty());
+  EXPECT_EQ(pinned(), 1u);
+  EXPECT_TRUE(table_.Sweep(At(10)).empty());  // nothing under way: gone at once
+  EXPECT_EQ(pinned(), 0u);
+  EXPECT_EQ(table_.stats().expired_total, 1u);
+  EXPECT_EQ(table_.stats().leases, 0u);
+}
+
+TEST_F(LeaseTest, IsRefusedPastItsAgeEvenBeforeTheSweep) {
+  const LeaseToken token = Acquire(1, 0);
+  EXPECT_FALSE(table_.Renew(token, "t", At(10)));
+  EXPECT_FALSE(table_.Use(token, "t", 1, At(10)).ok());
+  EXPECT_FALSE(table_.Release(token, "t", At(10)));
+  table_.Sweep(At(10));
+}
+
+TEST_F(LeaseTest, RenewalAndProgressExtendItUpToTheMaximumAge) {
+  const LeaseToken token = Acquire(1, 0);
+  for (int second = 5; second < 60; second += 5) {
+    EXPECT_TRUE(second % 10 == 0 ? table_.Renew(token, "t", At(second))
+                                 : table_.Use(token, "t", 1, At(second)).ok());
+    EXPECT_TRUE(table_.Sweep(At(second)).empty());
+    EXPECT_EQ(pinned(), 1u);
+  }
+  table_.Sweep(At(60));
+  EXPECT_EQ(pinned(), 0u);
+}
+
+TEST_F(LeaseTest, ProgressOfATransferKeepsItAlive) {
+  const LeaseToken token = Acquire(1, 0);
+  auto use = table_.Use(token, "t", 1, At(0));
+  for (int second = 6; second < 60; second += 6) {
+    use->Progress(At(second));
+    EXPECT_TRUE(table_.Sweep(At(second + 5)).empty());
+  }
+  EXPECT_EQ(table_.Sweep(At(60)).size(), 1u);
+}
+
+TEST_F(LeaseTest, ExpiryReportsTransfersAndUnpinsOnlyWhenTheyHaveEnded) {
+  const LeaseToken token = Acquire(1, 0);
+  auto a = table_.Use(token, "t", 5, At(0));
+  auto b = table_.Use(token, "t", 3, At(0));
+  auto c = table_.Use(token, "t", 3, At(0));
+  std::vector<LeaseTable::Expired> expired = table_.Sweep(At(10));
+  ASSERT_EQ(expired.size(), 1u);
+  EXPECT_EQ(expired[0].token, token);
+  EXPECT_EQ(expired[0].owner, 1u);
+  EXPECT_EQ(expired[0].connections, (std::vector<uint64_t>{3, 5}));
+  EXPECT_EQ(table_.stats().closing, 1u);
+  EXPECT_FALSE(table_.Use(token, "t", 5, At(10)).ok());
+  b->Reset();
+  c->Progress(At(11));  // too late to bring it back
+  expired = table_.Sweep(At(11));
+  ASSERT_EQ(expired.size(), 1u);
+  EXPECT_EQ(expired[0].connections, (std::vector<uint64_t>{3, 5}));
+  c->Reset();
+  EXPECT_EQ(table_.Sweep(At(12))[0].connections, std::vector<uint64_t>{5});
+  EXPECT_EQ(pinned(), 1u);
+  EXPECT_TRUE(BytesAreRight(a->pins()[0], 1, 1));
+  a->Reset();
+  EXPECT_EQ(pinned(), 0u);
+  EXPECT_TRUE(table_.Sweep(At(13)).empty());
+  EXPECT_EQ(table_.stats().leases, 0u);
+  EXPECT_EQ(table_.stats().expired_total, 1u);
+}
+
+TEST_F(LeaseTest, ReleaseWithATransferUnderWayWaitsForIt) {
+  const LeaseToken token = Acquire(1, 0);
+  auto use = table_.Use(token, "t", 2, At(1));
+  EXPECT_TRUE(table_.Release(token, "t", At(1)));
+  EXPECT_FALSE(table_.Release(token, "t", At(1)));
+  EXPECT_EQ(pinned(), 1u);
+  EXPECT_TRUE(table_.Sweep(At(5)).empty());
+  EXPECT_EQ(table_.Sweep(At(11)).size(), 1u);
+  LeaseUse moved = std::move(*use);
+  EXPECT_FALSE(use->valid());
+  moved.Reset();
+  EXPECT_EQ(pinned(), 0u);
+}
+
+TEST_F(LeaseTest, GoesWithTheConnectionThatAcquiredIt) {
+  Acquire(1, 0, {Key(1)});
+  const LeaseToken used = Acquire(1, 0, {Key(2)});
+  const LeaseToken others = Acquire(2, 0, {Key(3)});
+  auto use = table_.Use(used, "t", 2, At(0));
+  table_.ReleaseOwner(1);
+  EXPECT_EQ(pinned(), 2u);  // the transfer's and the other connection's
+  EXPECT_FALSE(table_.Renew(used, "t", At(1)));
+  EXPECT_TRUE(table_.Renew(others, "t", At(1)));
+  use->Reset();
+  EXPECT_EQ(pinned(), 1u);
+}
+
+TEST_F(LeaseTest, FullTableRefusesAndDropsThePins) {
+  for (uint64_t i = 1; i <= 3; ++i) {
+    Acquire(1, 0, {Key(i)});
+  }
+  const auto refused = table_.Acquire("t", 1, PinKeys(*store_, {Key(4)}, At(0)), At(0));
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pinned(), 3u);
+}
+
+}  // namespace
+}  // namespace tokura::node
