@@ -78,11 +78,14 @@ std::vector<std::byte> EncodeExample(const Example& example) {
                                   2});
 }
 
-std::string PathOf(const Example& example) {
+std::string GoldenDirectory() {
   const char* root = std::getenv("TOKURA_SOURCE_DIR");
   EXPECT_NE(root, nullptr) << "run by ctest, or set TOKURA_SOURCE_DIR to the repository";
-  return std::string(root == nullptr ? "." : root) + "/tests/golden/kernels/" + example.file +
-         ".part";
+  return std::string(root == nullptr ? "." : root) + "/tests/golden";
+}
+
+std::string PathOf(const Example& example) {
+  return GoldenDirectory() + "/kernels/" + example.file + ".part";
 }
 
 std::vector<std::byte> ReadFile(const std::string& path) {
@@ -121,6 +124,14 @@ TEST(Golden, ReadersUnderstandThem) {
       }
     });
   }
+}
+
+// The script shares no code with kernels/: it was written from FORMAT.md.
+TEST(Golden, ASecondImplementationGivesTheseBytes) {
+  if (std::system("python3 -c 'import struct' > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "no python3";
+  }
+  EXPECT_EQ(std::system(("python3 '" + GoldenDirectory() + "/kernels_reference.py'").c_str()), 0);
 }
 
 TEST(Golden, DISABLED_WriteFiles) {
