@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(Options options) 
         UcxHeaderVersion(), "; look for another libucp.so in LD_PRELOAD or LD_LIBRARY_PATH"));
   }
   ApplyProcessSettingsOnce();
-  std::string settings;
-  TOKURA_ASSIGN_OR_RETURN(const UcpConfig config, MakeUcpConfig(&settings));
+  TOKURA_ASSIGN_OR_RETURN(const UcxConfig config, UcxConfig::Make());
+  const std::string& settings = config.description();
   ucp_params_t params = {};
   params.field_mask =
       UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create(Options options) 
         absl::StrCat("UCX cannot start: ", ucs_status_string(status), "; settings: ", settings));
   }
   Log(LogLevel::kInfo, "ucx", "context_created", {{"settings", settings}});
-  return std::make_unique<UcxContextImpl>(context, std::move(settings));
+  return std::make_unique<UcxContextImpl>(context, settings);
 }
 
 UcxContextImpl::~UcxContextImpl() {

@@ -48,12 +48,24 @@ class UcxMemoryRegion final : public MemoryRegion {
 };
 
 // A UCX configuration with this project's settings in it; the operator's environment wins over
-// each. `description` becomes the settings in force, for the log. UNAVAILABLE when UCX cannot read
-// its own.
-struct UcpConfigRelease {
-  void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+// each. Thread-compatible.
+class UcxConfig {
+ public:
+  // UNAVAILABLE when UCX cannot read its configuration or does not take one of the settings.
+  static absl::StatusOr<UcxConfig> Make();
+
+  const ucp_config_t* get() const { return config_.get(); }
+  // The settings in force, for the log.
+  const std::string& description() const { return description_; }
+
+ private:
+  struct Release {
+    void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+  };
+  explicit UcxConfig(ucp_config_t* config) : config_(config) {}
+
+  std::unique_ptr<ucp_config_t, Release> config_;
+  std::string description_;
 };
-using UcpConfig = std::unique_ptr<ucp_config_t, UcpConfigRelease>;
-absl::StatusOr<UcpConfig> MakeUcpConfig(std::string* description);
 
 }  // namespace tokura::net

@@ -51,14 +51,15 @@ void Describe(const char* name, const char* value, std::string* description) {
 
 }  // namespace
 
-absl::StatusOr<UcpConfig> MakeUcpConfig(std::string* description) {
+absl::StatusOr<UcxConfig> UcxConfig::Make() {
   ucp_config_t* raw = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
   if (status != UCS_OK) {
     return absl::UnavailableError(
         absl::StrCat("UCX cannot read its configuration: ", ucs_status_string(status)));
   }
-  UcpConfig config(raw);
+  UcxConfig config(raw);
+  std::string* description = &config.description_;
   *description = absl::StrCat("UCX ", UcxLibraryVersion());
   for (const Setting& setting : kSettings) {
     Describe(setting.name, setting.value, description);
