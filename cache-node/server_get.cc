@@ -190,7 +190,9 @@ GetRequest::Started GetRequest::StartNext() {
 void GetRequest::OnDelivered(uint32_t block, uint64_t bytes, const absl::Status& status) {
   if (status.ok()) {
     connection().context().metrics.Sent(bytes);
-    lease_use_.Progress(Now());
+    if (lease_use_.valid()) {
+      lease_use_.Progress(Now());
+    }
   }
   Progress();
   Block& entry = blocks_[block];
