@@ -281,7 +281,7 @@ int RunGet(const std::vector<std::string>& args) {
                       "Fetch the longest prefix of a captured sequence's tokens that is held.");
   flags.AddTo(&options, KvFlags::Kv::kRequired);
   options.AddString("out", &out_path, "write what was got as a capture");
-  options.AddExample(absl::StrCat("tokura get", kExampleFlags, " --out /tmp/got.kvcap"),
+  options.AddExample(absl::StrCat("tokura get", kExampleFlags, " --out got.kvcap"),
                      "fetch, decode and write it");
   if (const auto outcome = options.Parse(args); !outcome.run) {
     return outcome.exit_code;

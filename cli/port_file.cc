@@ -4,13 +4,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "cli/output.h"
-
 namespace tokura::cli {
-
-std::string ToText(const PortFile& ports) {
-  return absl::StrCat("data=", ports.data, "\nnode=", ports.node, "\nadmin=", ports.admin, "\n");
-}
 
 absl::StatusOr<PortFile> ParsePortFile(const std::string& text) {
   PortFile ports;
@@ -38,10 +32,6 @@ absl::StatusOr<PortFile> ParsePortFile(const std::string& text) {
     ports.node = ports.data;
   }
   return ports;
-}
-
-absl::Status WritePortFile(const std::string& path, const PortFile& ports) {
-  return ReplaceFile(path, ToText(ports));
 }
 
 absl::StatusOr<PortFile> ReadPortFile(const std::string& path) {

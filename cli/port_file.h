@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace tokura::cli {
@@ -13,12 +12,9 @@ struct PortFile {
   std::string node;   // the cache node
   std::string admin;  // HTTP
 };
-std::string ToText(const PortFile& ports);
 // INVALID_ARGUMENT: a line without '=', or no data=. A missing node= is the data address.
 absl::StatusOr<PortFile> ParsePortFile(const std::string& text);
 
-// Replace the file at once. UNAVAILABLE: it cannot be written.
-absl::Status WritePortFile(const std::string& path, const PortFile& ports);
 // As ParsePortFile; NOT_FOUND: no such file.
 absl::StatusOr<PortFile> ReadPortFile(const std::string& path);
 

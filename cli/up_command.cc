@@ -2,14 +2,14 @@
 
 #include <csignal>
 #include <memory>
-#include <utility>
+#include <string>
 
 #include <pthread.h>
 
 #include "absl/strings/str_cat.h"
 #include "cache-node/node.h"
+#include "cache-node/port_file.h"
 #include "cli/output.h"
-#include "cli/port_file.h"
 #include "common/config.h"
 #include "common/net/transport.h"
 #include "common/status_macros.h"
@@ -21,8 +21,24 @@ struct UpFlags {
   std::string listen = "127.0.0.1:0";
   std::string admin = "127.0.0.1:0";
   std::string port_file;
+  bool allow_unauthenticated = false;
   node::NodeOptions node;
 };
+
+// Check the flags and complete the node's options.
+absl::Status Resolve(UpFlags* flags) {
+  TOKURA_ASSIGN_OR_RETURN(flags->node.listen, net::Address::Parse(flags->listen));
+  TOKURA_ASSIGN_OR_RETURN(flags->node.admin, net::Address::Parse(flags->admin));
+  const std::string& host = flags->node.listen.host;
+  const bool loopback = host.rfind("127.", 0) == 0 || host == "::1" || host == "localhost";
+  if (!loopback && !flags->allow_unauthenticated) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen ", flags->listen,
+                     " is reachable from other machines and clients are not authenticated; say "
+                     "--allow-unauthenticated if the network is trusted"));
+  }
+  return node::ValidateNodeOptions(flags->node);
+}
 
 // SIGTERM and SIGINT of this process, waited for instead of handled. Made before any other thread,
 // which inherit the mask.
@@ -46,29 +62,26 @@ class StopSignals {
   sigset_t set_;
 };
 
-std::string ReadyText(const PortFile& ports) {
-  return absl::StrCat("ready: a cache node listens on ", ports.node, "\n  metrics   http://",
-                      ports.admin, "/metrics\n  health    http://", ports.admin,
-                      "/healthz\n  try it    tokura put --node ", ports.node,
-                      " --kv tests/data/kv/prefix.kvcap\nStop it with Ctrl-C or SIGTERM.\n");
+std::string ReadyText(const node::NodeProcess::Addresses& addresses) {
+  const std::string data = addresses.data.ToString();
+  const std::string http = "http://" + addresses.admin.ToString();
+  return absl::StrCat("ready: a cache node listens on ", data, "\n  metrics   ", http,
+                      "/metrics\n  health    ", http, "/healthz\n  try it    tokura put --node ",
+                      data, " --kv tests/data/kv/prefix.kvcap\nStop it with Ctrl-C or SIGTERM.\n");
 }
 
-absl::Status Serve(UpFlags flags) {
-  TOKURA_ASSIGN_OR_RETURN(flags.node.listen, net::Address::Parse(flags.listen));
-  TOKURA_ASSIGN_OR_RETURN(flags.node.admin, net::Address::Parse(flags.admin));
+absl::Status Serve(const UpFlags& flags) {
   const StopSignals signals;
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<node::NodeProcess> process,
                           node::NodeProcess::Start(flags.node));
   const node::NodeProcess::Addresses addresses = process->addresses();
-  PortFile ports;
-  ports.node = addresses.data.ToString();
-  ports.data = ports.node;
-  ports.admin = addresses.admin.ToString();
   if (!flags.port_file.empty()) {
-    TOKURA_RETURN_IF_ERROR(WritePortFile(flags.port_file, ports));
+    TOKURA_RETURN_IF_ERROR(node::WritePortFile(
+        flags.port_file,
+        {{"data", addresses.data}, {"node", addresses.data}, {"admin", addresses.admin}}));
   }
   const Output output("");
-  output.Print(ReadyText(ports));
+  output.Print(ReadyText(addresses));
   signals.WaitForOne();
   output.Print("stopping: finishing what is under way (a second signal ends at once)\n");
   signals.LetThrough();
@@ -88,16 +101,15 @@ int RunUp(const std::vector<std::string>& args) {
                     "write the addresses to this file when ready, NAME=HOST:PORT a line");
   options.AddString("name", &flags.node.name, "of the node; at most one is up under a name");
   options.AddInt("io-threads", &flags.node.io_threads, "threads for clients' connections");
+  options.AddBool("allow-unauthenticated", &flags.allow_unauthenticated,
+                  "listen beyond loopback although clients are not authenticated");
   options.AddExample("tokura up --host-bytes 4GiB --listen 127.0.0.1:7421",
                      "a node with 4 GiB for blocks");
-  options.AddCheck([&]() -> absl::Status {
-    TOKURA_RETURN_IF_ERROR(net::Address::Parse(flags.listen).status());
-    return net::Address::Parse(flags.admin).status();
-  });
+  options.AddCheck([&] { return Resolve(&flags); });
   if (const auto outcome = options.Parse(args); !outcome.run) {
     return outcome.exit_code;
   }
-  const absl::Status status = Serve(std::move(flags));
+  const absl::Status status = Serve(flags);
   return status.ok() ? kExitOk : Fail("up", status);
 }
 

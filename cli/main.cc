@@ -1,0 +1,33 @@
+#include <array>
+#include <string>
+#include <vector>
+
+#include "cli/bench_command.h"
+#include "cli/bench_soak.h"
+#include "cli/codec_commands.h"
+#include "cli/command.h"
+#include "cli/demo.h"
+#include "cli/demo_worker.h"
+#include "cli/kv_commands.h"
+#include "cli/up_command.h"
+
+int main(int argc, char** argv) {
+  using tokura::cli::Command;
+  using tokura::cli::CommandKind;
+  static constexpr std::array kCommands = {
+      Command{"up", "run a cache node in this process", tokura::cli::RunUp},
+      Command{"demo", "watch workers share a real model's KV, then lose the node",
+              tokura::cli::RunDemo},
+      Command{"put", "store the blocks of a captured sequence", tokura::cli::RunPut},
+      Command{"get", "fetch the longest held prefix of a captured sequence", tokura::cli::RunGet},
+      Command{"stat", "show what nodes hold", tokura::cli::RunStat},
+      Command{"rm", "remove the blocks of a captured sequence", tokura::cli::RunRemove},
+      Command{"codec list", "list the codecs", tokura::cli::RunCodecList},
+      Command{"codec eval", "measure what a codec does to captured KV", tokura::cli::RunCodecEval},
+      Command{"bench codec", "encode and decode against memcpy", tokura::cli::RunBenchCodec},
+      Command{"bench soak", "use nodes from many threads and check every byte",
+              tokura::cli::RunBenchSoak},
+      Command{"demo-worker", "", tokura::cli::RunDemoWorker, CommandKind::kInternal},
+  };
+  return tokura::cli::RunCommand(kCommands, std::vector<std::string>(argv + 1, argv + argc));
+}
