@@ -92,7 +92,6 @@ absl::Status NodeProcessImpl::StartTransports(const NodeOptions& options) {
   net::UcxContext::Options context;
   context.name = options.name;
   TOKURA_ASSIGN_OR_RETURN(ucx_, net::UcxContext::Create(context));
-  Log(LogLevel::kInfo, "node", "transport_settings", {{"settings", ucx_->settings()}});
   for (int64_t i = 0; i < options.io_threads; ++i) {
     net::UcxTransport::Options transport;
     transport.name = absl::StrCat("io-", i);
