@@ -56,14 +56,14 @@ uint32_t RowWords(uint32_t dim) {
 }
 
 void PackRow(const uint8_t* codes, uint32_t words, std::byte* out) {
-  for (uint32_t w = 0; w < words; ++w) {
+  for (size_t w = 0; w < words; ++w) {
     const uint32_t word = Pack(codes + 8 * w);
     std::memcpy(out + 4 * w, &word, sizeof(word));
   }
 }
 
 void UnpackRow(const std::byte* in, uint32_t words, uint8_t* codes) {
-  for (uint32_t w = 0; w < words; ++w) {
+  for (size_t w = 0; w < words; ++w) {
     uint32_t word;
     std::memcpy(&word, in + 4 * w, sizeof(word));
     Unpack(word, codes + 8 * w);
@@ -99,8 +99,9 @@ uint32_t ChannelExtremes(const float* x, uint32_t tokens, uint32_t dim, Work* wo
 }
 
 // One group of tokens of a per-channel side; its parameters are scale[dim], minimum[dim].
-bool EncodeChannelGroup(DType dtype, const float* x, uint32_t tokens, uint32_t dim, Work* work,
-                        std::byte* codes, std::byte* parameters) {
+bool EncodeChannelGroup(const SideShape& group, const float* x, Work* work, std::byte* codes,
+                        std::byte* parameters) {
+  const auto& [tokens, dim, dtype] = group;
   if (ChannelExtremes(x, tokens, dim, work) != 0) {
     return false;
   }
@@ -133,7 +134,7 @@ SideResult EncodePerChannel(const CodecSide& side, const SideShape& shape, const
   const uint32_t group = GroupElements(side, shape.tokens);
   for (uint32_t first = 0; first < shape.tokens; first += group) {
     const uint32_t tokens = std::min(group, shape.tokens - first);
-    if (!EncodeChannelGroup(shape.dtype, x + size_t{first} * shape.dim, tokens, shape.dim, &work,
+    if (!EncodeChannelGroup({tokens, shape.dim, shape.dtype}, x + size_t{first} * shape.dim, &work,
                             codes + size_t{4} * RowWords(shape.dim) * first, parameters)) {
       return SideResult::kNotRepresentable;
     }
@@ -198,7 +199,7 @@ void DecodePerChannel(const CodecSide& side, const SideShape& shape, const std::
     if (token % group == 0) {
       ToFloat(shape.dtype, parameters, shape.dim, work.scale.data());
       ToFloat(shape.dtype, parameters + shape.dim * element_bytes, shape.dim, work.minimum.data());
-      parameters += 2 * shape.dim * element_bytes;
+      parameters += size_t{2} * shape.dim * element_bytes;
     }
     UnpackRow(codes + size_t{4} * RowWords(shape.dim) * token, RowWords(shape.dim),
               work.codes.data());

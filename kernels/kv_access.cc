@@ -11,7 +11,7 @@ namespace {
 
 // Elements converted at a time: the raw copy between strides and conversion stays in the first
 // cache level.
-constexpr uint32_t kTileBytes = 8192;
+constexpr size_t kTileBytes = 8192;
 // Transposed copies go by squares of this many elements, so that both sides stay in whole lines.
 constexpr uint32_t kSquare = 32;
 
@@ -107,10 +107,11 @@ void Move(const SideAccess& access, TokenRange range, std::byte* dense) {
 
 // Calls visit(sub-range, tokens before it) for pieces of `range` that fit a tile of `tile_bytes`.
 template <typename Visit>
-void ForEachTile(const SideAccess& access, TokenRange range, uint32_t tile_bytes,
+void ForEachTile(const SideAccess& access, TokenRange range, size_t tile_bytes,
                  const Visit& visit) {
   const uint32_t row_bytes = access.dim * static_cast<uint32_t>(DTypeBytes(access.dtype));
-  const uint32_t step = std::max(tile_bytes / std::max(row_bytes, 1u), 1u);
+  const uint32_t step =
+      static_cast<uint32_t>(std::max<size_t>(tile_bytes / std::max(row_bytes, 1u), 1));
   for (uint32_t done = 0; done < range.count; done += step) {
     visit(TokenRange{range.first + done, std::min(step, range.count - done)}, done);
   }

@@ -114,24 +114,23 @@ KvView ContiguousView(DType dtype, uint32_t heads, uint32_t head_dim, uint32_t t
   return view;
 }
 
-KvView VllmCpuView(DType dtype, uint32_t heads, uint32_t head_dim, uint32_t tokens,
-                   uint32_t page_tokens, std::vector<uint32_t> page_table,
+KvView VllmCpuView(const VllmCpuLayout& layout, uint32_t tokens, std::vector<uint32_t> page_table,
                    std::span<std::byte* const> layer_bases) {
-  const int64_t element = static_cast<int64_t>(DTypeBytes(dtype));
-  const int64_t half = element * page_tokens * head_dim;  // K of a head, or V
+  const int64_t element = static_cast<int64_t>(DTypeBytes(layout.dtype));
+  const int64_t half = element * layout.page_tokens * layout.head_dim;  // K of a head, or V
   KvView view;
-  view.dtype = dtype;
-  view.heads = heads;
-  view.k_head_dim = head_dim;
-  view.v_head_dim = head_dim;
+  view.dtype = layout.dtype;
+  view.heads = layout.heads;
+  view.k_head_dim = layout.head_dim;
+  view.v_head_dim = layout.head_dim;
   view.tokens = tokens;
-  view.page_tokens = page_tokens;
+  view.page_tokens = layout.page_tokens;
   view.page_table = std::move(page_table);
   for (std::byte* base : layer_bases) {
     view.layers.push_back({base, base == nullptr ? nullptr : base + half});
   }
-  view.k_strides = {2 * half * heads, 2 * half, element, element * page_tokens};
-  view.v_strides = {2 * half * heads, 2 * half, element * head_dim, element};
+  view.k_strides = {2 * half * layout.heads, 2 * half, element, element * layout.page_tokens};
+  view.v_strides = {2 * half * layout.heads, 2 * half, element * layout.head_dim, element};
   return view;
 }
 

@@ -67,9 +67,14 @@ KvView ContiguousView(DType dtype, uint32_t heads, uint32_t head_dim, uint32_t t
                       std::vector<KvLayer> layers);
 
 // vLLM's CPU pages: per layer [num_pages, heads, 2·page_tokens·head_dim]; within a head K is [D,
-// N], then V is [N, D]. `layers[i].k` points at the layer's tensor; `.v` is derived.
-KvView VllmCpuView(DType dtype, uint32_t heads, uint32_t head_dim, uint32_t tokens,
-                   uint32_t page_tokens, std::vector<uint32_t> page_table,
+// N], then V is [N, D]. `layer_bases[i]` is the first byte of a layer's tensor.
+struct VllmCpuLayout {
+  DType dtype = DType::kBFloat16;
+  uint32_t heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t page_tokens = 0;
+};
+KvView VllmCpuView(const VllmCpuLayout& layout, uint32_t tokens, std::vector<uint32_t> page_table,
                    std::span<std::byte* const> layer_bases);
 
 // INVALID_ARGUMENT names the field: no layers, null pointers, a page table too short for `tokens`,

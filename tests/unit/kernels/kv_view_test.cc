@@ -87,7 +87,7 @@ TEST(KvView, VllmCpuLayoutAddressesKByChannelAndVByToken) {
   constexpr uint32_t kPage = 128;
   std::vector<std::byte> tensor(size_t{4} * kHeads * 2 * kPage * kDim * 2);
   std::byte* base = tensor.data();
-  const KvView view = VllmCpuView(DType::kBFloat16, kHeads, kDim, 200, kPage, {2, 0}, {&base, 1});
+  const KvView view = VllmCpuView({DType::kBFloat16, kHeads, kDim, kPage}, 200, {2, 0}, {&base, 1});
   ASSERT_TRUE(ValidateView(view).ok());
   const uint32_t token = 130;  // second page of the view, slot 2: page 0 of the tensor
   const uint32_t head = 1;
