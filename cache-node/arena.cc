@@ -13,7 +13,7 @@ namespace tokura::node {
 namespace {
 
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-constexpr uint64_t kArenaBytesMin = uint64_t{1} << 20;
+constexpr uint64_t kArenaBytesMin = uint64_t{16} << 10;
 
 uint32_t HeaderCrc(ExtentHeader header) {
   header.crc = 0;

@@ -56,7 +56,7 @@ class Arena {
  public:
   // Map `bytes` (rounded down to the granule) of anonymous zero memory: on huge pages when the
   // system has enough of them free, else with a hint to use transparent ones. RESOURCE_EXHAUSTED:
-  // the system refuses (the message has the size and why); INVALID_ARGUMENT: under one MiB.
+  // the system refuses (the message has the size and why); INVALID_ARGUMENT: under 16 KiB.
   static absl::StatusOr<std::unique_ptr<Arena>> Create(uint64_t bytes);
   ~Arena();
   Arena(const Arena&) = delete;

@@ -186,7 +186,7 @@ class Model {
 
 TEST(StoreProperty, RandomOperationsKeepEveryPromise) {
   uint64_t evicted = 0, visible = 0, duplicate = 0, incomplete = 0;
-  for (uint64_t seed = 1; seed <= 24; ++seed) {
+  for (uint64_t seed = 1; seed <= 14; ++seed) {
     Model model(seed);
     for (int step = 0; step < 2'500; ++step) {
       model.Step();
