@@ -1,0 +1,69 @@
+#pragma once
+
+// Knows every byte ever put and says when an answer is wrong.
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/sim/kv_universe.h"
+#include "tokura/types.h"
+
+namespace tokura::sim {
+
+class Checker {
+ public:
+  // One put of one block by one writer or, sharded, by several.
+  struct Candidate {
+    Variant variant = 0;
+    uint32_t chain = 0;
+    std::string codec;
+    bool cancelled = false;
+    bool seen = false;  // some get returned it
+  };
+  // What a get asked for and what its memory held before.
+  struct Reading {
+    uint32_t chain = 0;
+    uint32_t first_block = 0;
+    uint32_t blocks = 0;
+    uint32_t first_layer = 0;
+    uint32_t layers = kLayers;
+    bool exact_only = false;
+    bool flips = false;  // bits may have been flipped on the way
+    bool held = false;   // under a lease that nothing disturbed
+    std::vector<uint16_t> before;
+  };
+
+  explicit Checker(KvUniverse& universe) : universe_(universe) {}
+
+  void OnPut(uint32_t chain, uint32_t first_block, uint32_t blocks, Variant variant,
+             const std::string& codec);
+  void OnPutResult(uint32_t chain, uint32_t first_block, Variant variant, const PutResult& result);
+  void OnGetResult(const Reading& reading, const KvBuffer& buffer, const GetResult& result);
+
+  void Violation(std::string what);
+  const std::vector<std::string>& violations() const { return violations_; }
+  uint64_t blocks_verified() const { return blocks_verified_; }
+  uint64_t blocks_missed() const { return blocks_missed_; }
+  uint64_t codecs_seen(const std::string& codec) const {
+    const auto it = by_codec_.find(codec);
+    return it == by_codec_.end() ? 0 : it->second;
+  }
+
+ private:
+  void CheckBlock(const Reading& reading, uint32_t block, const std::string& codec,
+                  const BlockValues& got);
+  void CheckUntouched(const Reading& reading, const KvBuffer& buffer);
+
+  KvUniverse& universe_;
+  std::map<std::pair<BlockKey, uint32_t>, std::vector<Candidate>> candidates_;
+  std::vector<std::string> violations_;
+  uint64_t blocks_verified_ = 0;
+  uint64_t blocks_missed_ = 0;
+  std::map<std::string, uint64_t> by_codec_;
+};
+
+}  // namespace tokura::sim
