@@ -60,7 +60,7 @@ if ((all)); then
   results+=("$PWD/build/dev/results-sim")
   build asan
   run_ctest asan -LE tidy
-  build tsan
+  build tsan unit_common unit_net unit_node unit_client integration_node
   run_ctest tsan -L tsan
   build fuzz
   run_fuzz
