@@ -26,6 +26,7 @@ namespace {
 constexpr Duration kStartTimeout = std::chrono::seconds(30);
 constexpr Duration kWorkerTimeout = std::chrono::seconds(60);
 constexpr char kPrefix[] = "prefix";
+constexpr char kNodeLog[] = "node.log";
 constexpr const char* kDecodeRequests[] = {"request_1", "request_2", "request_3"};
 
 struct DemoFlags {
@@ -72,7 +73,7 @@ class DemoNode {
  public:
   static absl::StatusOr<std::unique_ptr<DemoNode>> Start(const ScratchDirectory& scratch) {
     const std::string port_file = scratch.File("ports");
-    const std::string log = scratch.File("node.log");
+    const std::string log = scratch.File(kNodeLog);
     TOKURA_ASSIGN_OR_RETURN(
         std::unique_ptr<ChildProcess> process,
         ChildProcess::Start({.command = {ExecutablePath(), "up", "--listen", "127.0.0.1:0",
@@ -277,7 +278,11 @@ absl::Status Demonstrate(const DemoFlags& flags) {
                           RoundRunner(flags, *scratch, node->address(), "200ms").Run());
   output.Print(LossText(result.after_node_loss));
   TOKURA_RETURN_IF_ERROR(output.WriteJson(ToJson(result)));
-  return CheckResult(result);
+  const absl::Status as_promised = CheckResult(result);
+  return as_promised.ok()
+             ? as_promised
+             : absl::InternalError(absl::StrCat(as_promised.message(), "\nthe node's log:\n",
+                                                FileText(scratch->File(kNodeLog))));
 }
 
 }  // namespace

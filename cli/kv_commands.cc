@@ -42,11 +42,19 @@ int Finish(const char* command, const KvFlags& flags, const KvReport& report,
   return written.ok() ? kExitOk : Fail(command, written);
 }
 
-absl::StatusOr<Match> LookUp(Client* client, const KvFlags& flags, const KvSequence& sequence,
-                             bool touch) {
+// Which leading blocks are held, in whatever form; leaves the evictor's view of them as it is.
+absl::StatusOr<Match> LookUpHeld(Client* client, const KvFlags& flags, const KvSequence& sequence) {
+  LookupOptions options;
+  options.touch = false;
+  options.deadline = flags.timeout;
+  return client->Lookup(sequence.ns, sequence.chain, options);
+}
+
+// Which leading blocks the user's flags accept.
+absl::StatusOr<Match> LookUpAccepted(Client* client, const KvFlags& flags,
+                                     const KvSequence& sequence) {
   LookupOptions options;
   options.accept = flags.accept();
-  options.touch = touch;
   options.deadline = flags.timeout;
   return client->Lookup(sequence.ns, sequence.chain, options);
 }
@@ -54,14 +62,14 @@ absl::StatusOr<Match> LookUp(Client* client, const KvFlags& flags, const KvSeque
 absl::StatusOr<KvReport> Put(const KvFlags& flags) {
   TOKURA_ASSIGN_OR_RETURN(const KvSequence sequence, OpenSequence(flags));
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(flags));
-  TOKURA_ASSIGN_OR_RETURN(const Match before, LookUp(client.get(), flags, sequence, false));
+  TOKURA_ASSIGN_OR_RETURN(const Match before, LookUpHeld(client.get(), flags, sequence));
   SequenceMemory memory = SequenceMemory::CopyOf(sequence.capture);
   PutOptions options;
   options.codec = flags.codec;
   options.deadline = flags.timeout;
   const PutResult result =
       client->Put(sequence.ns, sequence.chain, memory.View(sequence.ns->spec()), options);
-  TOKURA_ASSIGN_OR_RETURN(const Match after, LookUp(client.get(), flags, sequence, false));
+  TOKURA_ASSIGN_OR_RETURN(const Match after, LookUpHeld(client.get(), flags, sequence));
   KvReport report;
   report.blocks = sequence.chain.blocks();
   report.hit = before.blocks();
@@ -119,7 +127,7 @@ struct GetOutcome {
 absl::StatusOr<GetOutcome> Get(const KvFlags& flags, const std::string& out_path) {
   TOKURA_ASSIGN_OR_RETURN(const KvSequence sequence, OpenSequence(flags));
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(flags));
-  TOKURA_ASSIGN_OR_RETURN(const Match match, LookUp(client.get(), flags, sequence, true));
+  TOKURA_ASSIGN_OR_RETURN(const Match match, LookUpAccepted(client.get(), flags, sequence));
   SequenceMemory memory = SequenceMemory::Blank(sequence.capture);
   GetResult result;
   if (match.blocks() > 0) {
@@ -155,7 +163,7 @@ absl::StatusOr<GetOutcome> Get(const KvFlags& flags, const std::string& out_path
 absl::StatusOr<KvReport> Remove(const KvFlags& flags) {
   TOKURA_ASSIGN_OR_RETURN(const KvSequence sequence, OpenSequence(flags));
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(flags));
-  TOKURA_ASSIGN_OR_RETURN(const Match before, LookUp(client.get(), flags, sequence, false));
+  TOKURA_ASSIGN_OR_RETURN(const Match before, LookUpHeld(client.get(), flags, sequence));
   const auto keys = sequence.chain.keys();
   const RemoveResult result = client->Remove(sequence.ns, {keys.begin(), keys.end()});
   KvReport report;
@@ -227,7 +235,7 @@ absl::StatusOr<StatOutcome> Stat(const KvFlags& flags) {
   }
   TOKURA_ASSIGN_OR_RETURN(const KvSequence sequence, OpenSequence(flags));
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(flags));
-  TOKURA_ASSIGN_OR_RETURN(const Match match, LookUp(client.get(), flags, sequence, false));
+  TOKURA_ASSIGN_OR_RETURN(const Match match, LookUpAccepted(client.get(), flags, sequence));
   AddNodes(client.get(), flags, &outcome);
   KvReport report;
   report.blocks = sequence.chain.blocks();

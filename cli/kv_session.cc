@@ -64,13 +64,13 @@ void KvFlags::AddTo(OptionTable* options, Kv kv) {
   });
 }
 
-std::optional<double> KvFlags::max_error() const {
-  double parsed = 0;
-  return absl::SimpleAtod(max_error_text, &parsed) ? std::optional<double>(parsed) : std::nullopt;
-}
-
 AcceptOptions KvFlags::accept() const {
-  return {.max_error = max_error(), .allow_summary = false};
+  AcceptOptions accept;
+  double parsed = 0;
+  if (absl::SimpleAtod(max_error_text, &parsed)) {
+    accept.max_error = parsed;
+  }
+  return accept;
 }
 
 uint64_t KvSequence::BlockBytes() const {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +37,6 @@ struct KvFlags {
   // Add the flags and their checks. The object outlives the table.
   void AddTo(OptionTable* options, Kv kv);
   AcceptOptions accept() const;
-  // What the namespace is made of besides the capture.
-  std::optional<double> max_error() const;
 };
 
 // The flag --node (and --coordinator, which is refused until there is one) and its checks.
