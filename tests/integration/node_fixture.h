@@ -1,0 +1,51 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/integration/kv_memory.h"
+#include "tests/integration/process.h"
+#include "tokura/client.h"
+
+namespace tokura::integration {
+
+// A tokura-node process.
+class NodeUnderTest {
+ public:
+  // Started and ready, or the test has failed. `flags` come after the usual ones.
+  explicit NodeUnderTest(const std::vector<std::string>& flags = {});
+  ~NodeUnderTest();
+
+  ChildProcess& process() { return *process_; }
+  const std::string& data() const { return data_; }
+  const std::string& admin() const { return admin_; }
+  // Body of a GET on the admin port; `status` gets the HTTP status, 0 when nobody answers.
+  std::string Http(const std::string& path, int* status) const;
+  // Value of one series, named as /metrics prints it; negative when it is not there.
+  double Metric(const std::string& series) const;
+
+ private:
+  std::string port_file_;
+  std::unique_ptr<ChildProcess> process_;
+  std::string data_;
+  std::string admin_;
+};
+
+// A client connected to nodes, with patient deadlines.
+class NodeTest : public ::testing::Test {
+ protected:
+  static ClientOptions Options(const std::vector<std::string>& nodes);
+  static std::unique_ptr<Client> Connect(const std::vector<std::string>& nodes);
+  // Put `memory` as the chain named by `seed`; how many blocks were stored.
+  static size_t Put(Client& client, uint64_t seed, KvMemory& memory, uint32_t blocks,
+                    Duration deadline = std::chrono::seconds(10));
+  // Look up and get the chain; how many leading blocks are there. Their data is in `memory`.
+  static size_t Get(Client& client, uint64_t seed, KvMemory& memory, uint32_t blocks,
+                    Duration deadline = std::chrono::seconds(10));
+};
+
+}  // namespace tokura::integration

@@ -1,0 +1,94 @@
+#include "tests/integration/process.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/check.h"
+
+extern char** environ;
+
+namespace tokura::integration {
+
+bool WaitFor(const std::function<bool()>& condition, Duration limit) {
+  const TimePoint end = SystemClock().Now() + limit;
+  while (!condition()) {
+    if (SystemClock().Now() > end) {
+      return false;
+    }
+    poll(nullptr, 0, 5);
+  }
+  return true;
+}
+
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) {
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  }
+  argv.push_back(nullptr);
+  TOKURA_CHECK(posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ) == 0);
+}
+
+ChildProcess::~ChildProcess() {
+  if (!Reap()) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+}
+
+bool ChildProcess::Reap() {
+  int status = 0;
+  if (!ended_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+    ended_ = status;
+  }
+  return ended_.has_value();
+}
+
+void ChildProcess::Signal(int number) {
+  TOKURA_CHECK(!Reap() && kill(pid_, number) == 0);
+}
+
+bool ChildProcess::stopped() {
+  std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+  std::string pid, name, state;
+  stat >> pid >> name >> state;
+  return state == "T";
+}
+
+void ChildProcess::Stop() {
+  Signal(SIGSTOP);
+  TOKURA_CHECK(WaitFor([this] { return stopped(); }));
+}
+
+std::optional<int> ChildProcess::WaitForEnd(Duration limit) {
+  WaitFor([this] { return Reap(); }, limit);
+  return ended_;
+}
+
+uint64_t ChildProcess::ResidentBytes() const {
+  std::ifstream statm("/proc/" + std::to_string(pid_) + "/statm");
+  uint64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::map<std::string, std::string> ReadPorts(const std::string& path) {
+  std::map<std::string, std::string> ports;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    const size_t equals = line.find('=');
+    if (equals != std::string::npos) {
+      ports[line.substr(0, equals)] = line.substr(equals + 1);
+    }
+  }
+  return ports;
+}
+
+}  // namespace tokura::integration

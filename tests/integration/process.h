@@ -1,0 +1,50 @@
+#pragma once
+
+// Real processes for tests: start, signal, wait, and conditions that are polled until a deadline.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "common/time.h"
+
+namespace tokura::integration {
+
+// Poll `condition` every few milliseconds. False: it did not hold within `limit`.
+bool WaitFor(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(20));
+
+// A child process. Killed when destroyed.
+class ChildProcess {
+ public:
+  // `arguments[0]` is the program's path.
+  explicit ChildProcess(const std::vector<std::string>& arguments);
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void Signal(int number);
+  // SIGSTOP, and wait until the system says that it stopped.
+  void Stop();
+  bool stopped();
+  // What waitpid says once it has ended; empty when it still runs after `limit`.
+  std::optional<int> WaitForEnd(Duration limit = std::chrono::seconds(20));
+  // Resident memory in bytes.
+  uint64_t ResidentBytes() const;
+
+ private:
+  bool Reap();
+
+  pid_t pid_ = -1;
+  std::optional<int> ended_;
+};
+
+// NAME=VALUE lines of a file; empty while it does not exist.
+std::map<std::string, std::string> ReadPorts(const std::string& path);
+
+}  // namespace tokura::integration
