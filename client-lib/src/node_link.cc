@@ -18,12 +18,14 @@ class NodeLink::CountedCall final : public net::Call {
  public:
   CountedCall(std::shared_ptr<NodeLink> link, std::shared_ptr<net::Call> call)
       : link_(std::move(link)), generation_(link_->generation_), call_(std::move(call)) {}
+  // Once, after the channel has named the request.
+  void SetId(uint64_t id) { id_ = id; }
   void OnPayload(const net::FrameHeader& frame, net::IncomingPayload payload) override {
     call_->OnPayload(frame, std::move(payload));
   }
   void OnReply(absl::Status status, std::span<const std::byte> body) override {
     if (generation_ == link_->generation_) {
-      link_->RequestEnded();
+      link_->RequestEnded(id_);
     }
     call_->OnReply(std::move(status), body);
   }
@@ -31,6 +33,7 @@ class NodeLink::CountedCall final : public net::Call {
  private:
   std::shared_ptr<NodeLink> link_;  // owners: the core's list and the calls under way
   const uint64_t generation_;
+  uint64_t id_ = 0;
   std::shared_ptr<net::Call> call_;
 };
 
@@ -88,8 +91,8 @@ absl::Status NodeLink::trouble() const {
 }
 
 Duration NodeLink::SilentFor(TimePoint now) const {
-  const bool silent = channel_ && outstanding_ > 0 && channel_->last_heard() <= waiting_since_;
-  return silent ? now - waiting_since_ : Duration::zero();
+  return channel_ && channel_->last_heard() <= waiting_since_ ? now - waiting_since_
+                                                              : Duration::zero();
 }
 
 void NodeLink::WhenCapacity(Task send) {
@@ -103,12 +106,14 @@ void NodeLink::WhenCapacity(Task send) {
 uint64_t NodeLink::Send(net::Op op, const google::protobuf::MessageLite& body, TimePoint deadline,
                         std::shared_ptr<net::Call> call) {
   TOKURA_CHECK(usable());
-  if (outstanding_ == 0 || channel_->last_heard() > waiting_since_) {
+  if (channel_->last_heard() > waiting_since_) {
     waiting_since_ = executor_.Now();
   }
-  ++outstanding_;
-  return channel_->Send(op, body, deadline,
-                        std::make_shared<CountedCall>(shared_from_this(), std::move(call)));
+  auto counted = std::make_shared<CountedCall>(shared_from_this(), std::move(call));
+  const uint64_t id = channel_->Send(op, body, deadline, counted);
+  counted->SetId(id);
+  outstanding_.insert(id);
+  return id;
 }
 
 void NodeLink::SendPayload(uint64_t request_id, uint32_t index, PartId part,
@@ -118,7 +123,7 @@ void NodeLink::SendPayload(uint64_t request_id, uint32_t index, PartId part,
 
 void NodeLink::Cancel(uint64_t request_id) {
   channel_->Cancel(request_id);
-  RequestEnded();
+  RequestEnded(request_id);
 }
 
 absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welcome) {
@@ -148,7 +153,7 @@ void NodeLink::OnGoodbye(net::ClientChannel&) {
   last_error_ = absl::UnavailableError(absl::StrCat("node ", node_, " drains"));
   waiting_.clear();
   Fail();
-  if (outstanding_ == 0) {
+  if (outstanding_.empty()) {
     channel_->Close(net::CloseMode::kFlush);
   }
 }
@@ -172,7 +177,7 @@ void NodeLink::OnDown(net::ClientChannel&, absl::Status why) {
   }
   draining_ = false;
   ++generation_;
-  outstanding_ = 0;
+  outstanding_.clear();
   executor_.Post([self = shared_from_this(), channel = std::move(channel_)] {
     if (self->stopping_) {
       self->owner_.OnLinkStopped(*self);
@@ -226,21 +231,22 @@ void NodeLink::Lose(const absl::Status& why) {
   }
 }
 
-void NodeLink::RequestEnded() {
-  TOKURA_CHECK(outstanding_ > 0);
-  --outstanding_;
+void NodeLink::RequestEnded(uint64_t request_id) {
+  if (outstanding_.erase(request_id) == 0) {
+    return;
+  }
   while (!waiting_.empty() && HasCapacity()) {
     Task send = std::move(waiting_.front());
     waiting_.pop_front();
     send();
   }
-  if (draining_ && outstanding_ == 0 && channel_) {
+  if (draining_ && outstanding_.empty() && channel_) {
     channel_->Close(net::CloseMode::kFlush);
   }
 }
 
 bool NodeLink::HasCapacity() const {
-  return limits_.requests_max() == 0 || outstanding_ < limits_.requests_max();
+  return limits_.requests_max() == 0 || outstanding_.size() < limits_.requests_max();
 }
 
 void NodeLink::LogTrouble(const absl::Status& why) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 
@@ -74,6 +75,7 @@ class NodeLink final : public net::ClientChannelOwner,
   // As ClientChannel. `request_id` is one of this connection's.
   void SendPayload(uint64_t request_id, uint32_t index, PartId part,
                    std::span<const net::RegisteredSpan> pieces, net::Done done);
+  // As ClientChannel; a request that has been answered is left alone.
   void Cancel(uint64_t request_id);
 
   // net::ClientChannelOwner
@@ -88,7 +90,8 @@ class NodeLink final : public net::ClientChannelOwner,
   void Fail();
   void Succeed();
   void Lose(const absl::Status& why);
-  void RequestEnded();
+  // An outstanding request is over, in whichever way; ids of requests that were are ignored.
+  void RequestEnded(uint64_t request_id);
   bool HasCapacity() const;
   void LogTrouble(const absl::Status& why);
 
@@ -109,10 +112,11 @@ class NodeLink final : public net::ClientChannelOwner,
   bool up_ = false;        // between OnLinkUp and OnLinkLost
   bool draining_ = false;  // the node said GOODBYE
   bool stopping_ = false;
-  uint64_t generation_ = 0;  // of the channel; calls of an older one do not count
-  uint32_t outstanding_ = 0;
-  std::deque<Task> waiting_;  // for capacity; bounded by operations_max of the core
-  TimePoint waiting_since_ = TimePoint::min();
+  uint64_t generation_ = 0;         // of the channel; calls of an older one do not count
+  std::set<uint64_t> outstanding_;  // request ids
+  std::deque<Task> waiting_;        // for capacity; bounded by operations_max of the core
+  TimePoint waiting_since_ =
+      TimePoint::min();  // the first request sent after the last sign of life
   TimerId probe_timer_ = 0;
 };
 
