@@ -351,6 +351,7 @@ TEST_F(ClientCoreTest, ViewMayBeginInTheMiddleOfTheSequence) {
 }
 
 TEST_F(ClientCoreTest, OperationsBeyondTheLimitAreRefused) {
+  ExpectWarnings();
   FakeNode& node = AddNode();
   node.silent = {net::Op::kLookup};
   ClientOptions options;

@@ -105,6 +105,18 @@ ClientTest::ClientTest(uint64_t seed)
 ClientTest::~ClientTest() {
   StopClient();
   nodes_.clear();
+  if (!warnings_expected_) {
+    EXPECT_EQ(LogCounts().warnings, logged_before_.warnings);
+  }
+  EXPECT_EQ(LogCounts().errors, logged_before_.errors);
+}
+
+Match ClientTest::PutAndLookup(EngineMemory& source, const TokenChain& chain) {
+  source.Randomize(77);
+  EXPECT_EQ(Put(chain, source.View()).stored(), chain.blocks());
+  Match match = Lookup(chain);
+  EXPECT_EQ(match.blocks(), chain.blocks());
+  return match;
 }
 
 FakeNode& ClientTest::AddNode(FakeNode::Options options) {

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
 
+#include "common/log.h"
 #include "tests/sim/host.h"
 #include "tests/sim/scheduler.h"
 #include "tests/sim/transport.h"
@@ -58,6 +59,8 @@ class ClientTest : public ::testing::Test {
   // Make the core with all nodes listed and wait for `connected` of them.
   void StartClient(ClientOptions options = {}, ClientPlantedBugs bugs = {});
   void StopClient();
+  // Put `blocks` blocks of random values on the nodes and return what a lookup finds.
+  Match PutAndLookup(EngineMemory& source, const TokenChain& chain);
 
   // Call on the client's thread.
   template <typename F>
@@ -92,6 +95,9 @@ class ClientTest : public ::testing::Test {
   std::shared_ptr<PendingPut> StartPut(const TokenChain& chain, SequenceView view,
                                        PutOptions options = {});
 
+  // This test loses nodes or data on purpose: warnings are expected. Else they fail the test.
+  void ExpectWarnings() { warnings_expected_ = true; }
+
   // Value of a metric with these labels; NaN when it does not exist.
   double Metric(const std::string& name,
                 const std::vector<std::pair<std::string, std::string>>& labels = {}) const;
@@ -104,6 +110,8 @@ class ClientTest : public ::testing::Test {
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::vector<std::unique_ptr<FakeNode>> nodes_;
   std::unique_ptr<ClientCore> core_;
+  const LogCount logged_before_ = LogCounts();
+  bool warnings_expected_ = false;
   NamespaceRef ns_;
 };
 

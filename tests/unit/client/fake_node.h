@@ -107,6 +107,7 @@ class FakeNode final : public net::ServerChannelOwner {
   sim::SimTransport transport_;
   std::map<net::ServerChannel*, std::unique_ptr<net::ServerChannel>> channels_;
   std::map<uint64_t, Put> puts_under_way_;  // by request id: tests use one connection per node
+  std::vector<net::IncomingPayload> kept_;  // never taken: the sender's memory stays busy
   std::unique_ptr<net::Listener> listener_;
 };
 

@@ -1,0 +1,77 @@
+#include "client-lib/src/acceptance.h"
+
+#include <gtest/gtest.h>
+
+namespace tokura {
+namespace {
+
+using kernels::Fidelity;
+
+kernels::PartInfo Info(Fidelity fidelity, uint8_t group, uint8_t shard,
+                       std::vector<kernels::ErrorRecord::Layer> layers, uint64_t profile = 1) {
+  kernels::PartInfo info;
+  info.identity.part = {group, shard};
+  info.fidelity = fidelity;
+  info.error.layers = std::move(layers);
+  info.error.profile = profile;
+  return info;
+}
+
+TEST(BlockFidelityTest, ShardsAddUpWithinALayerAndGroupsFollow) {
+  BlockFidelity block;
+  block.Add(Info(Fidelity::kQuantized, 0, 0, {{0.01, 1}, {0.04, 1}}));
+  block.Add(Info(Fidelity::kQuantized, 0, 1, {{0.01, 1}, {0.04, 1}}));
+  block.Add(Info(Fidelity::kQuantized, 1, 0, {{0.09, 1}}));
+  EXPECT_DOUBLE_EQ(block.Mean(), (0.1 + 0.2 + 0.3) / 3);
+  EXPECT_FALSE(block.proxy());
+}
+
+TEST(BlockFidelityTest, AcceptsWhatTheCallerTolerates) {
+  const ClientOptions options;
+  ClientOptions proxies;
+  proxies.accept_proxy_error = true;
+  BlockFidelity exact, measured, proxy, summary;
+  exact.Add(Info(Fidelity::kExact, 0, 0, {}, 0));
+  measured.Add(Info(Fidelity::kQuantized, 0, 0, {{0.01, 1}}));
+  proxy.Add(Info(Fidelity::kQuantized, 0, 0, {{0.01, 1}}, 0));
+  summary.Add(Info(Fidelity::kSummary, 0, 0, {{0.01, 1}}));
+  AcceptOptions any;
+  AcceptOptions zero{.max_error = 0.0};
+  AcceptOptions tenth{.max_error = 0.1};
+  AcceptOptions less{.max_error = 0.09};
+  AcceptOptions summaries{.max_error = 0.2, .allow_summary = true};
+  for (const AcceptOptions& accept : {any, zero, tenth, less, summaries}) {
+    EXPECT_TRUE(exact.Acceptable(options, accept));
+  }
+  EXPECT_TRUE(measured.Acceptable(options, any));
+  EXPECT_TRUE(measured.Acceptable(options, tenth));
+  EXPECT_FALSE(measured.Acceptable(options, less));
+  EXPECT_FALSE(measured.Acceptable(options, zero));
+  EXPECT_TRUE(proxy.Acceptable(options, any));
+  EXPECT_FALSE(proxy.Acceptable(options, tenth));
+  EXPECT_TRUE(proxy.Acceptable(proxies, tenth));
+  EXPECT_FALSE(summary.Acceptable(options, any));
+  EXPECT_TRUE(summary.Acceptable(options, summaries));
+}
+
+TEST(UsablePrefixTest, SlidingGroupsCountAtTheEndOnly) {
+  NamespaceSpec spec;
+  spec.block_tokens = 16;
+  spec.groups.resize(2);
+  spec.groups[1].kind = AttentionKind::kSliding;
+  spec.groups[1].window = 32;  // two blocks
+  const auto usable = [&](std::vector<uint32_t> masks) { return UsablePrefix(spec, masks); };
+  EXPECT_EQ(usable({}), 0u);
+  EXPECT_EQ(usable({3, 3, 3}), 3u);
+  EXPECT_EQ(usable({1, 1, 3, 3}), 4u);
+  EXPECT_EQ(usable({3, 1, 3, 1}), 1u);
+  EXPECT_EQ(usable({3, 3, 2, 3}), 2u) << "a full group must not have a hole";
+  EXPECT_EQ(usable({1, 3, 1}), 0u);
+  EXPECT_EQ(GroupsNeeded(spec, 0, 4), 1u);
+  EXPECT_EQ(GroupsNeeded(spec, 1, 4), 1u);
+  EXPECT_EQ(GroupsNeeded(spec, 2, 4), 3u);
+  EXPECT_EQ(GroupsNeeded(spec, 0, 1), 3u);
+}
+
+}  // namespace
+}  // namespace tokura
