@@ -124,9 +124,9 @@ TEST_F(NodeTest, ContinuedZombieIsFencedByItsLowerIncarnation) {
   ASSERT_TRUE(WaitFor([&] { return Put(*client, 2, fresh, 4, seconds(1)) == 4; }));
   zombie.process().Signal(SIGCONT);
   ASSERT_TRUE(client->SetNodes({zombie.data()}).ok());
-  EXPECT_TRUE(WaitFor([&] {
-    return zombie.Metric("tokura_node_connections_ended_total{reason=\"refused\"}") >= 1;
-  })) << "the zombie accepts a client that knows better";
+  const absl::Status ready = client->WaitReady(seconds(2));
+  EXPECT_FALSE(ready.ok()) << "the zombie is used";
+  EXPECT_NE(ready.message().find("fenced"), absl::string_view::npos) << ready;
   EXPECT_EQ(Get(*client, 1, target, 4, milliseconds(300)), 0u);
   ASSERT_TRUE(client->SetNodes({replacement.data()}).ok());
   EXPECT_TRUE(WaitFor([&] { return Get(*client, 2, target, 4, seconds(1)) == 4; }));

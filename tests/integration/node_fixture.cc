@@ -21,10 +21,13 @@ std::string FreshPath() {
 
 }  // namespace
 
-NodeUnderTest::NodeUnderTest(const std::vector<std::string>& flags) : port_file_(FreshPath()) {
+NodeUnderTest::NodeUnderTest(const std::vector<std::string>& flags, NodeLogs logs)
+    : port_file_(FreshPath()) {
   std::vector<std::string> arguments = {TOKURA_NODE_PROGRAM, "--host-bytes", "32MiB",
                                         "--part-bytes-max",  "4MiB",         "--port-file",
-                                        port_file_,          "--log-level",  "warn"};
+                                        port_file_,          "--log-level"};
+  // Tests that provoke warnings on purpose see errors only.
+  arguments.push_back(logs == NodeLogs::kWarnings ? "warn" : "error");
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   process_ = std::make_unique<ChildProcess>(arguments);
   EXPECT_TRUE(WaitFor([&] { return !ReadPorts(port_file_).empty(); })) << "the node did not start";

@@ -13,11 +13,14 @@
 
 namespace tokura::integration {
 
+enum class NodeLogs { kWarnings, kErrors };
+
 // A tokura-node process.
 class NodeUnderTest {
  public:
   // Started and ready, or the test has failed. `flags` come after the usual ones.
-  explicit NodeUnderTest(const std::vector<std::string>& flags = {});
+  explicit NodeUnderTest(const std::vector<std::string>& flags = {},
+                         NodeLogs logs = NodeLogs::kWarnings);
   ~NodeUnderTest();
 
   ChildProcess& process() { return *process_; }

@@ -92,7 +92,7 @@ void ExpectServes(NodeUnderTest& node, Client& client) {
 }
 
 TEST_F(NodeTest, BytesOfOtherProtocolsDoNotHurt) {
-  NodeUnderTest node({"--log-level", "error"});
+  NodeUnderTest node({}, NodeLogs::kErrors);
   auto client = Connect({node.data()});
   EXPECT_TRUE(SendRaw(node.data(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
   EXPECT_TRUE(SendRaw(node.data(), std::string(100'000, '\xff')));
@@ -102,7 +102,7 @@ TEST_F(NodeTest, BytesOfOtherProtocolsDoNotHurt) {
 }
 
 TEST_F(NodeTest, FramesThatLieEndTheirConnectionOnly) {
-  NodeUnderTest node({"--log-level", "error"});
+  NodeUnderTest node({}, NodeLogs::kErrors);
   auto client = Connect({node.data()});
   auto context = net::UcxContext::Create({});
   ASSERT_TRUE(context.ok()) << context.status();
