@@ -133,6 +133,59 @@ TEST_F(NodeTest, ContinuedZombieIsFencedByItsLowerIncarnation) {
   EXPECT_TRUE(target.SameData(fresh, 0, 4));
 }
 
+TEST_F(NodeTest, KilledWriterLeavesNothingBehind) {
+  NodeUnderTest node;
+  auto client = Connect({node.data()});
+  ChildProcess writer({TOKURA_CLIENT_CHILD, node.data(), "puts"});
+  ASSERT_TRUE(WaitFor(
+      [&] { return node.Metric("tokura_node_put_parts_total{result=\"stored\"}") > kBlocks; }));
+  writer.Signal(SIGKILL);
+  EXPECT_TRUE(WaitFor([&] {
+    return node.Metric("tokura_transport_endpoints{state=\"open\"}") == 1 &&
+           node.Metric("tokura_tier_reserved_bytes{tier=\"host\"}") == 0 &&
+           node.Metric("tokura_tier_incomplete_blocks{tier=\"host\"}") == 0 &&
+           node.Metric("tokura_node_inflight_requests") == 0;
+  }));
+  KvMemory source(kBlocks);
+  source.Fill(1);
+  EXPECT_EQ(Put(*client, 1, source, kBlocks), kBlocks);
+}
+
+TEST_F(NodeTest, StoppedWriterDoesNotStopOthers) {
+  NodeUnderTest node;
+  auto client = Connect({node.data()});
+  ChildProcess writer({TOKURA_CLIENT_CHILD, node.data(), "puts"});
+  ASSERT_TRUE(WaitFor(
+      [&] { return node.Metric("tokura_node_put_parts_total{result=\"stored\"}") > kBlocks; }));
+  writer.Stop();
+  KvMemory source(kBlocks);
+  source.Fill(1);
+  EXPECT_EQ(Put(*client, 1, source, kBlocks), kBlocks);
+  EXPECT_TRUE(WaitFor([&] {
+    return node.Metric("tokura_transport_endpoints{state=\"open\"}") == 1 &&
+           node.Metric("tokura_tier_reserved_bytes{tier=\"host\"}") == 0;
+  })) << "the stopped writer keeps its reservations";
+}
+
+TEST_F(NodeTest, StoppedHolderOfAllLeasesDelaysOthersByLeaseAgeAtMost) {
+  // Silence alone must not be what ends it: only the age of the leases.
+  NodeUnderTest node({"--lease-age", "3s", "--heartbeat", "30s", "--dead-after", "60s"});
+  auto client = Connect({node.data()});
+  ChildProcess holder({TOKURA_CLIENT_CHILD, node.data(), "leases"});
+  KvMemory source(kBlocks);
+  source.Fill(1);
+  uint64_t seed = 100;
+  ASSERT_TRUE(WaitFor([&] { return Put(*client, ++seed, source, kBlocks) == 0; }))
+      << "the arena is never full of pinned blocks";
+  holder.Stop();
+  const TimePoint start = SystemClock().Now();
+  // A chain of its own: nothing of it may be held already.
+  KvMemory other(kBlocks);
+  other.Fill(2);
+  EXPECT_TRUE(WaitFor([&] { return Put(*client, 2, other, kBlocks) == kBlocks; }));
+  EXPECT_LT(Since(start), seconds(5));
+}
+
 TEST_F(NodeTest, FullPoolRefusesOrEvictsAndMemoryStaysFlat) {
   NodeUnderTest node;  // 32 MiB
   auto client = Connect({node.data()});
