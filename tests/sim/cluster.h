@@ -34,9 +34,13 @@ struct ClientProcess {
   std::unique_ptr<ClientCore> core;
   std::vector<std::shared_ptr<KvBuffer>> free_buffers;  // shared with operations that use them
   std::vector<Match> held;                              // leases
-  std::map<std::string, uint64_t> incarnations;         // highest seen, by node name
-  TimePoint disturbed;                                  // of the last fault that touched it
-  TimePoint continued;                                  // end of its last pause
+  struct Seen {
+    uint64_t highest = 0;
+    TimePoint since;  // when it was first heard of
+  };
+  std::map<std::string, Seen> incarnations;  // by node name
+  TimePoint disturbed;                       // of the last fault that touched it
+  TimePoint continued;                       // end of its last pause
   bool ghost = false;
   bool ended = false;
 };

@@ -77,6 +77,7 @@ int Run(const Arguments& arguments) {
 }  // namespace tokura::sim
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // What was found survives a kill by a time limit.
   tokura::sim::Arguments arguments;
   tokura::OptionTable table("tokura-sim", "Run a simulated cluster under faults from a seed.");
   table.AddInt("seed", &arguments.seed, "first seed");

@@ -233,12 +233,13 @@ void Workload::StartRead(ClientProcess& client) {
       universe_.ns(), universe_.chain(chain), options,
       [this, operation, chain, accept = options.accept](absl::StatusOr<Match> match) {
         End(operation);
-        OnLookup(*operation->client, chain, accept, std::move(match));
+        OnLookup(*operation, chain, accept, std::move(match));
       });
 }
 
-void Workload::OnLookup(ClientProcess& client, uint32_t chain, AcceptOptions accept,
+void Workload::OnLookup(const Operation& operation, uint32_t chain, AcceptOptions accept,
                         absl::StatusOr<Match> match) {
+  ClientProcess& client = *operation.client;
   if (client.ghost) {
     return;
   }
@@ -252,7 +253,7 @@ void Workload::OnLookup(ClientProcess& client, uint32_t chain, AcceptOptions acc
   if (match->blocks() == 0) {
     return;
   }
-  CheckIncarnation(client, match->node, match->incarnation);
+  CheckIncarnation(operation, match->node, match->incarnation);
   if (cluster_.random().Permille(300)) {
     StartAcquire(client, chain, accept, *match);
   } else {
@@ -271,7 +272,7 @@ void Workload::StartAcquire(ClientProcess& client, uint32_t chain, AcceptOptions
                              if (client.ghost || !held.ok() || held->blocks() == 0) {
                                return;
                              }
-                             CheckIncarnation(client, held->node, held->incarnation);
+                             CheckIncarnation(*operation, held->node, held->incarnation);
                              client.held.push_back(*held);
                              StartGet(client, chain, accept, *held);
                            });
@@ -342,7 +343,7 @@ void Workload::StartStat(ClientProcess& client) {
         End(operation);
         for (const auto& stat : stats) {
           if (stat.ok() && !operation->client->ghost) {
-            CheckIncarnation(*operation->client, stat->node, stat->incarnation);
+            CheckIncarnation(*operation, stat->node, stat->incarnation);
           }
         }
       });
@@ -374,15 +375,19 @@ void Workload::CancelSome(ClientProcess& client) {
   }
 }
 
-// A node that was replaced is never heard again.
-void Workload::CheckIncarnation(ClientProcess& client, const std::string& node,
+// A node that was replaced is never heard again: an operation that started after the client had
+// heard of the replacement gets nothing from the one before. (Earlier ones may have had their
+// answer already and waited for other nodes.)
+void Workload::CheckIncarnation(const Operation& operation, const std::string& node,
                                 uint64_t incarnation) {
-  uint64_t& highest = client.incarnations[node];
-  if (incarnation < highest) {
+  ClientProcess::Seen& seen = operation.client->incarnations[node];
+  if (incarnation > seen.highest) {
+    seen = {incarnation, cluster_.scheduler().Now()};
+  } else if (incarnation < seen.highest && operation.started > seen.since) {
     checker_.Violation(absl::StrCat("ZOMBIE: incarnation ", incarnation, " of ", node,
-                                    " was believed after ", highest));
+                                    " was believed by a ", operation.what, " after ",
+                                    seen.highest));
   }
-  highest = std::max(highest, incarnation);
 }
 
 }  // namespace tokura::sim

@@ -63,7 +63,7 @@ class Workload {
            uint32_t first_shard, uint32_t shards);
   void OnStored(uint32_t chain, uint32_t first_block, Variant variant, const PutResult& result);
   void StartRead(ClientProcess& client);
-  void OnLookup(ClientProcess& client, uint32_t chain, AcceptOptions accept,
+  void OnLookup(const Operation& operation, uint32_t chain, AcceptOptions accept,
                 absl::StatusOr<Match> match);
   void StartAcquire(ClientProcess& client, uint32_t chain, AcceptOptions accept,
                     const Match& match);
@@ -74,7 +74,7 @@ class Workload {
   void StartStat(ClientProcess& client);
   void UseLease(ClientProcess& client);
   void CancelSome(ClientProcess& client);
-  void CheckIncarnation(ClientProcess& client, const std::string& node, uint64_t incarnation);
+  void CheckIncarnation(const Operation& operation, const std::string& node, uint64_t incarnation);
   PutOptions RandomPut();
 
   Cluster& cluster_;
