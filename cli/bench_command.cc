@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/bench_codec.h"
+#include "cli/bench_transport.h"
 #include "cli/paths.h"
 #include "cli/table.h"
 #include "common/build_info.h"
@@ -139,6 +140,15 @@ int RunBenchCodec(const std::vector<std::string>& args) {
                              "bytes.",
               .example_filter = "codec/cpu/decode/",
               .run = BenchCodec},
+             args);
+}
+
+int RunBenchTransport(const std::vector<std::string>& args) {
+  return Run({.name = "transport",
+              .description = "Measure gets, puts and small requests over TCP loopback against raw "
+                             "UCX between two processes.",
+              .example_filter = "transport/get/1MiB/",
+              .run = BenchTransport},
              args);
 }
 

@@ -16,5 +16,7 @@ std::string BenchTable(const std::vector<BenchRow>& rows);
 
 // `tokura bench codec`. `args` are what follows the command; the exit status is returned.
 int RunBenchCodec(const std::vector<std::string>& args);
+// `tokura bench transport`, likewise.
+int RunBenchTransport(const std::vector<std::string>& args);
 
 }  // namespace tokura::cli

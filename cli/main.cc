@@ -4,6 +4,7 @@
 
 #include "cli/bench_command.h"
 #include "cli/bench_soak.h"
+#include "cli/bench_transport.h"
 #include "cli/codec_commands.h"
 #include "cli/command.h"
 #include "cli/demo.h"
@@ -25,8 +26,11 @@ int main(int argc, char** argv) {
       Command{"codec list", "list the codecs", tokura::cli::RunCodecList},
       Command{"codec eval", "measure what a codec does to captured KV", tokura::cli::RunCodecEval},
       Command{"bench codec", "encode and decode against memcpy", tokura::cli::RunBenchCodec},
+      Command{"bench transport", "move blocks against raw UCX", tokura::cli::RunBenchTransport},
       Command{"bench soak", "use nodes from many threads and check every byte",
               tokura::cli::RunBenchSoak},
+      Command{"bench-transport-peer", "", tokura::cli::RunBenchTransportPeer,
+              CommandKind::kInternal},
       Command{"demo-worker", "", tokura::cli::RunDemoWorker, CommandKind::kInternal},
   };
   return tokura::cli::RunCommand(kCommands, std::vector<std::string>(argv + 1, argv + argc));

@@ -1,0 +1,519 @@
+#include "cli/bench_transport.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include <signal.h>
+#include <time.h>
+
+#include "absl/strings/str_cat.h"
+#include "cli/block_pages.h"
+#include "cli/child_process.h"
+#include "cli/statistics.h"
+#include "common/crc32c.h"
+#include "common/log.h"
+#include "common/net/ucx_raw_peer.h"
+#include "common/net/ucx_transport.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "prometheus/registry.h"
+#include "tokura/client_core.h"
+
+namespace tokura::cli {
+namespace {
+
+using net::UcxRawPeer;
+using Wake = net::UcxTransport::Options::Wake;
+
+constexpr uint32_t kBlockTokens = 16;
+constexpr size_t kLayerBytes = size_t{64} << 10;
+constexpr size_t kBlockBytesMax = size_t{4} << 20;
+constexpr uint32_t kBatchMax = 64;
+constexpr size_t kTransferBytesMax = kBlockBytesMax * kBatchMax;
+// Room for three of the largest batches: puts always bring new blocks, and old ones are evicted.
+constexpr uint64_t kNodeBytes = uint64_t{4} * kTransferBytesMax;
+constexpr Duration kDeadline = std::chrono::seconds(30);
+constexpr Duration kStartTimeout = std::chrono::seconds(20);
+constexpr Duration kTimeMax = std::chrono::seconds(200);
+constexpr uint32_t kPairsMin = 15;
+constexpr uint32_t kPairsMax = 200;
+constexpr uint32_t kEchoes = 200;  // per sample
+
+// A block of `bytes` raw bytes: one full-attention group whose layers have 64 KiB each.
+PagesShape ShapeOf(size_t bytes) {
+  return {.layers = static_cast<uint32_t>(bytes / kLayerBytes),
+          .heads = 8,
+          .head_dim = 128,
+          .block_tokens = kBlockTokens};
+}
+
+Duration CpuTime(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+double Seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// What one sample cost.
+struct Sample {
+  Duration time{};  // of one operation
+  uint64_t bytes = 0;
+  Duration cpu_self{};  // of all operations of the sample
+  Duration cpu_peer{};
+  double rate() const { return static_cast<double>(bytes) / Seconds(time) / 1e9; }
+};
+
+// The other process.
+class Peer {
+ public:
+  static absl::StatusOr<Peer> Start(const BenchOptions& options, const char* role, Wake wake,
+                                    uint64_t bytes) {
+    std::vector<std::string> command = options.self;
+    command.insert(command.end(), {"bench-transport-peer", role,
+                                   wake == Wake::kSpin ? "spin" : "sleep", absl::StrCat(bytes)});
+    Peer peer;
+    TOKURA_ASSIGN_OR_RETURN(peer.process_,
+                            ChildProcess::Start({.command = command, .error_path = ""}));
+    TOKURA_ASSIGN_OR_RETURN(const std::string line, peer.process_->ReadLine(kStartTimeout));
+    TOKURA_ASSIGN_OR_RETURN(peer.address_, net::Address::Parse(line));
+    if (clock_getcpuclockid(peer.process_->pid(), &peer.clock_) != 0) {
+      return absl::InternalError("cannot read the processor time of the other process");
+    }
+    return peer;
+  }
+  const net::Address& address() const { return address_; }
+  Duration cpu() const { return CpuTime(clock_); }
+  // So that it takes no processor time from another one that is measured; for milliseconds only,
+  // because a node's silence is noticed.
+  void Pause() const { process_->Signal(SIGSTOP); }
+  void Continue() const { process_->Signal(SIGCONT); }
+
+ private:
+  std::unique_ptr<ChildProcess> process_;
+  net::Address address_;
+  clockid_t clock_ = 0;
+};
+
+// Run `operation` `times` times: the median time of one, and the processor time of all.
+absl::StatusOr<Sample> Measure(const Peer& peer, uint32_t times, uint64_t bytes,
+                               const std::function<absl::Status()>& operation) {
+  Sample sample;
+  const Duration self_before = CpuTime(CLOCK_PROCESS_CPUTIME_ID);
+  const Duration peer_before = peer.cpu();
+  std::vector<double> seconds;
+  for (uint32_t i = 0; i < times; ++i) {
+    const TimePoint start = SystemClock().Now();
+    TOKURA_RETURN_IF_ERROR(operation());
+    seconds.push_back(Seconds(SystemClock().Now() - start));
+  }
+  sample.time = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(Quantile(std::move(seconds), 0.5)));
+  sample.bytes = bytes;
+  sample.cpu_self = (CpuTime(CLOCK_PROCESS_CPUTIME_ID) - self_before) / times;
+  sample.cpu_peer = (peer.cpu() - peer_before) / times;
+  return sample;
+}
+
+// The client core, driven by the calling thread, and the node it talks to.
+class TokuraSide {
+ public:
+  static absl::StatusOr<std::unique_ptr<TokuraSide>> Start(const BenchOptions& options,
+                                                           net::UcxContext& context, Wake wake,
+                                                           uint64_t node_bytes) {
+    std::unique_ptr<TokuraSide> side(new TokuraSide);
+    TOKURA_ASSIGN_OR_RETURN(side->peer_, Peer::Start(options, "node", wake, node_bytes));
+    net::UcxTransport::Options transport;
+    transport.wake = wake;
+    TOKURA_ASSIGN_OR_RETURN(side->transport_, net::UcxTransport::Create(context, transport));
+    side->transport_->Poll(Duration::zero());  // this thread is the transport's from here on
+    side->pool_ = MakeThreadPool(1, "codec");
+    ClientOptions client;
+    client.nodes = {side->peer_.address().ToString()};
+    client.ring_bytes = uint64_t{128} << 20;
+    client.ingest_codec = "raw";
+    // Nobody polls this side while the other one is measured.
+    client.dead_after = kDeadline;
+    TOKURA_ASSIGN_OR_RETURN(
+        side->core_, ClientCore::Create({.transport = *side->transport_,
+                                         .pool = *side->pool_,
+                                         .random = SystemRandom(),
+                                         .metrics = std::make_shared<prometheus::Registry>()},
+                                        client));
+    TOKURA_RETURN_IF_ERROR(side->WaitReady());
+    return side;
+  }
+  ~TokuraSide() {
+    if (core_ != nullptr) {
+      bool down = false;
+      core_->Shutdown([&down] { down = true; });
+      PollUntil(down);
+    }
+  }
+
+  const Peer& peer() const { return peer_; }
+  bool connected() const { return core_->ready(); }
+
+  absl::StatusOr<Match> Lookup(const NamespaceRef& ns, const TokenChain& chain) {
+    bool done = false;
+    absl::StatusOr<Match> match = absl::UnknownError("");
+    LookupOptions options;
+    options.deadline = kDeadline;
+    core_->Lookup(ns, chain, options, [&](absl::StatusOr<Match> found) {
+      match = std::move(found);
+      done = true;
+    });
+    PollUntil(done);
+    return match;
+  }
+  absl::Status Get(const NamespaceRef& ns, const Match& match, const SequenceView& view) {
+    bool done = false;
+    GetResult result;
+    GetOptions options;
+    options.deadline = kDeadline;
+    core_->Get(ns, match, view, options, [&](GetResult got) {
+      result = std::move(got);
+      done = true;
+    });
+    PollUntil(done);
+    return FirstError(result.blocks);
+  }
+  absl::Status Put(const NamespaceRef& ns, const TokenChain& chain, const SequenceView& view) {
+    bool done = false;
+    PutResult result;
+    PutOptions options;
+    options.deadline = kDeadline;
+    core_->Put(
+        ns, chain, view, options, [] {},
+        [&](PutResult put) {
+          result = std::move(put);
+          done = true;
+        });
+    PollUntil(done);
+    return FirstError(result.blocks);
+  }
+
+ private:
+  TokuraSide() = default;
+  void PollUntil(const bool& done) {
+    while (!done) {
+      transport_->Poll(std::chrono::seconds(1));
+    }
+  }
+  absl::Status WaitReady() {
+    bool done = false;
+    absl::Status ready;
+    core_->WhenReady(transport_->executor().Now() + kStartTimeout, [&](absl::Status status) {
+      ready = std::move(status);
+      done = true;
+    });
+    PollUntil(done);
+    return ready;
+  }
+  static absl::Status FirstError(const std::vector<absl::Status>& blocks) {
+    for (const absl::Status& status : blocks) {
+      TOKURA_RETURN_IF_ERROR(status);
+    }
+    return absl::OkStatus();
+  }
+
+  Peer peer_;
+  std::unique_ptr<net::UcxTransport> transport_;
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ClientCore> core_;
+};
+
+// Raw UCX and the process at its other end.
+class RawSide {
+ public:
+  static absl::StatusOr<std::unique_ptr<RawSide>> Start(const BenchOptions& options,
+                                                        net::UcxContext& context, Wake wake,
+                                                        uint64_t bytes) {
+    std::unique_ptr<RawSide> side(new RawSide);
+    TOKURA_ASSIGN_OR_RETURN(side->process_, Peer::Start(options, "raw", wake, bytes));
+    UcxRawPeer::Options raw;
+    raw.wake = wake;
+    raw.memory_bytes = bytes;
+    TOKURA_ASSIGN_OR_RETURN(side->peer_,
+                            UcxRawPeer::Connect(context, raw, side->process_.address()));
+    return side;
+  }
+  const Peer& process() const { return process_; }
+  UcxRawPeer& peer() { return *peer_; }
+
+ private:
+  RawSide() = default;
+  Peer process_;
+  std::unique_ptr<UcxRawPeer> peer_;
+};
+
+enum class Direction { kGet, kPut };
+
+struct RowSpec {
+  Direction direction;
+  size_t block_bytes;
+  uint32_t batch;
+  std::string name() const {
+    const std::string size = block_bytes >= (size_t{1} << 20)
+                                 ? absl::StrCat(block_bytes >> 20, "MiB")
+                                 : absl::StrCat(block_bytes >> 10, "KiB");
+    return absl::StrCat("transport/", direction == Direction::kGet ? "get" : "put", "/", size,
+                        "/batch", batch);
+  }
+};
+
+// One of the get and put rows.
+class TransferBench {
+ public:
+  TransferBench(const RowSpec& spec, TokuraSide& tokura, RawSide& raw)
+      : spec_(spec),
+        tokura_(tokura),
+        raw_(raw),
+        ns_(std::make_shared<const Namespace>(
+            PagesNamespace(ShapeOf(spec.block_bytes), "default", spec.name()))),
+        source_(ShapeOf(spec.block_bytes), spec.batch),
+        target_(ShapeOf(spec.block_bytes), spec.batch) {}
+
+  absl::StatusOr<std::vector<BenchRow>> Run(Duration time) {
+    TOKURA_RETURN_IF_ERROR(Prepare());
+    const TimePoint end = SystemClock().Now() + time;
+    for (uint32_t pair = 0; pair < kPairsMax; ++pair) {
+      if (pair >= kPairsMin && SystemClock().Now() >= end) {
+        break;
+      }
+      TOKURA_RETURN_IF_ERROR(OnePair(pair));
+    }
+    return Rows();
+  }
+
+ private:
+  uint64_t bytes() const { return spec_.block_bytes * spec_.batch; }
+  // Single operations are short: several make a sample.
+  uint32_t times() const { return spec_.batch == 1 ? 16 : 1; }
+  SequenceView View(BlockPages& pages) { return {.groups = {pages.view()}}; }
+
+  // Blocks that were never put before.
+  TokenChain NewChain() {
+    TokenChain chain(ns_->fingerprint(), kBlockTokens);
+    std::vector<uint32_t> tokens(size_t{spec_.batch} * kBlockTokens);
+    for (uint32_t& token : tokens) {
+      token = ++last_token_;
+    }
+    chain.Append(tokens);
+    return chain;
+  }
+
+  // Move everything once, and compare every byte.
+  absl::Status Prepare() {
+    uint64_t state = spec_.block_bytes + spec_.batch;
+    for (size_t i = 0; i + 1 < source_.bytes().size(); i += 2) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      // Finite halves: an exponent below the largest.
+      const auto half = static_cast<uint16_t>((state >> 48) & 0xbbff);
+      std::memcpy(source_.bytes().data() + i, &half, sizeof(half));
+    }
+    const TokenChain chain = NewChain();
+    TOKURA_RETURN_IF_ERROR(tokura_.Put(ns_, chain, View(source_)));
+    TOKURA_ASSIGN_OR_RETURN(match_, tokura_.Lookup(ns_, chain));
+    if (match_.blocks() != spec_.batch) {
+      return absl::DataLossError(absl::StrCat("the node holds ", match_.blocks(), " of ",
+                                              spec_.batch, " blocks that were just put"));
+    }
+    TOKURA_RETURN_IF_ERROR(tokura_.Get(ns_, match_, View(target_)));
+    if (std::memcmp(source_.bytes().data(), target_.bytes().data(), source_.bytes().size()) != 0) {
+      return absl::DataLossError("a get returned other bytes than were put");
+    }
+    return VerifyRaw();
+  }
+
+  absl::Status VerifyRaw() {
+    const UcxRawPeer::Transfer transfer = RawTransfer(UcxRawPeer::Checksum::kAtReceiver);
+    TOKURA_RETURN_IF_ERROR(raw_.peer().Get(transfer));
+    uint32_t crc = 0;
+    for (uint32_t i = 0; i < spec_.batch; ++i) {
+      crc ^= Crc32c(raw_.peer().memory().subspan(i * spec_.block_bytes, spec_.block_bytes));
+    }
+    const uint32_t fetched = raw_.peer().received_crc();
+    TOKURA_RETURN_IF_ERROR(raw_.peer().Put(transfer));
+    if (fetched != crc || raw_.peer().received_crc() != crc) {
+      return absl::DataLossError("raw UCX moved other bytes than were sent");
+    }
+    return absl::OkStatus();
+  }
+
+  UcxRawPeer::Transfer RawTransfer(UcxRawPeer::Checksum checksum) const {
+    return {.block_bytes = spec_.block_bytes, .blocks = spec_.batch, .checksum = checksum};
+  }
+
+  absl::StatusOr<Sample> MeasureTokura() {
+    // Keys are hashed before the clock starts.
+    std::vector<TokenChain> chains;
+    for (uint32_t i = 0; i < times() && spec_.direction == Direction::kPut; ++i) {
+      chains.push_back(NewChain());
+    }
+    size_t next = 0;
+    return Measure(tokura_.peer(), times(), bytes(), [&] {
+      return spec_.direction == Direction::kGet ? tokura_.Get(ns_, match_, View(target_))
+                                                : tokura_.Put(ns_, chains[next++], View(source_));
+    });
+  }
+  absl::StatusOr<Sample> MeasureRaw(UcxRawPeer::Checksum checksum) {
+    return Measure(raw_.process(), times(), bytes(), [&] {
+      return spec_.direction == Direction::kGet ? raw_.peer().Get(RawTransfer(checksum))
+                                                : raw_.peer().Put(RawTransfer(checksum));
+    });
+  }
+
+  absl::Status OnePair(uint32_t pair) {
+    if (spec_.direction == Direction::kGet && pair % 8 == 0) {
+      // The puts of other rows may have pushed the blocks out.
+      TOKURA_RETURN_IF_ERROR(tokura_.Get(ns_, match_, View(target_)));
+    }
+    Sample tokura;
+    Sample raw;
+    Sample raw_without_crc;
+    // Whoever comes first in one pair comes last in the next.
+    for (int step = 0; step < 3; ++step) {
+      const int which = pair % 2 == 0 ? step : 2 - step;
+      Sample& sample = which == 0 ? tokura : which == 1 ? raw : raw_without_crc;
+      TOKURA_ASSIGN_OR_RETURN(sample, which == 0   ? MeasureTokura()
+                                      : which == 1 ? MeasureRaw(UcxRawPeer::Checksum::kAtReceiver)
+                                                   : MeasureRaw(UcxRawPeer::Checksum::kNone));
+    }
+    rate_.Add({.value = tokura.rate(), .bound = raw.rate()});
+    ratios_without_crc_.push_back(tokura.rate() / raw_without_crc.rate());
+    const auto per_byte = [&](Duration cpu) {
+      return std::max(static_cast<double>(cpu.count()), 1.0) / static_cast<double>(bytes());
+    };
+    cpu_client_.Add({.value = per_byte(tokura.cpu_self), .bound = per_byte(raw.cpu_self)});
+    cpu_node_.Add({.value = per_byte(tokura.cpu_peer), .bound = per_byte(raw.cpu_peer)});
+    return absl::OkStatus();
+  }
+
+  std::vector<BenchRow> Rows() const {
+    BenchRow row = rate_.Row(spec_.name(), "GB/s", "raw UCX messages and one CRC-32C pass");
+    row.ratio_without_crc = Quantile(ratios_without_crc_, 0.5);
+    return {std::move(row),
+            cpu_client_.Row(spec_.name() + "/cpu_client", "ns/byte", "the same of raw UCX"),
+            cpu_node_.Row(spec_.name() + "/cpu_node", "ns/byte", "the same of raw UCX")};
+  }
+
+  const RowSpec spec_;
+  TokuraSide& tokura_;
+  RawSide& raw_;
+  const NamespaceRef ns_;
+  BlockPages source_;
+  BlockPages target_;
+  Match match_;
+  uint32_t last_token_ = 0;
+  PairedSamples rate_;
+  PairedSamples cpu_client_;
+  PairedSamples cpu_node_;
+  std::vector<double> ratios_without_crc_;
+};
+
+std::vector<RowSpec> TransferRows() {
+  std::vector<RowSpec> rows;
+  for (const Direction direction : {Direction::kGet, Direction::kPut}) {
+    for (const size_t bytes : {size_t{256} << 10, size_t{1} << 20, size_t{4} << 20}) {
+      for (const uint32_t batch : {1u, kBatchMax}) {
+        rows.push_back({direction, bytes, batch});
+      }
+    }
+  }
+  return rows;
+}
+
+absl::StatusOr<BenchRow> BenchRpc(const BenchOptions& options, net::UcxContext& context, Wake wake,
+                                  Duration time) {
+  TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<TokuraSide> tokura,
+                          TokuraSide::Start(options, context, wake, uint64_t{64} << 20));
+  TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<RawSide> raw,
+                          RawSide::Start(options, context, wake, 4096));
+  const auto ns =
+      std::make_shared<const Namespace>(PagesNamespace(ShapeOf(kLayerBytes), "default", "rpc"));
+  TokenChain chain(ns->fingerprint(), kBlockTokens);
+  chain.Append(std::vector<uint32_t>(kBlockTokens, 1));
+  // Without a node every lookup is a quick miss.
+  const auto lookup = [&]() -> absl::Status {
+    TOKURA_RETURN_IF_ERROR(tokura->Lookup(ns, chain).status());
+    return tokura->connected() ? absl::OkStatus() : absl::UnavailableError("lost the node");
+  };
+  const auto echo = [&] { return raw->peer().Echo(); };
+  PairedSamples samples;
+  const TimePoint end = SystemClock().Now() + time;
+  for (uint32_t pair = 0; pair < kPairsMax; ++pair) {
+    if (pair >= kPairsMin && SystemClock().Now() >= end) {
+      break;
+    }
+    std::array<double, 2> microseconds{};
+    for (uint32_t step = 0; step < 2; ++step) {
+      const bool ours = (pair + step) % 2 == 0;
+      (ours ? raw->process() : tokura->peer()).Pause();
+      (ours ? tokura->peer() : raw->process()).Continue();
+      TOKURA_ASSIGN_OR_RETURN(const Sample sample, ours
+                                                       ? Measure(tokura->peer(), kEchoes, 0, lookup)
+                                                       : Measure(raw->process(), kEchoes, 0, echo));
+      microseconds[ours ? 0 : 1] = Seconds(sample.time) * 1e6;
+    }
+    samples.Add({.value = microseconds[0], .bound = microseconds[1]});
+  }
+  tokura->peer().Continue();
+  return samples.Row(wake == Wake::kSpin ? "transport/rpc/spin" : "transport/rpc/sleep", "us",
+                     "raw UCX echo, both sides waiting the same way");
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<BenchRow>> BenchTransport(const BenchOptions& options) {
+  SetLogLevel(LogLevel::kWarn);
+  std::vector<RowSpec> transfers;
+  for (const RowSpec& spec : TransferRows()) {
+    if (Selected(options, spec.name())) {
+      transfers.push_back(spec);
+    }
+  }
+  std::vector<Wake> rpcs;
+  for (const auto& [name, wake] :
+       {std::pair("transport/rpc/sleep", Wake::kSleep), {"transport/rpc/spin", Wake::kSpin}}) {
+    if (Selected(options, name)) {
+      rpcs.push_back(wake);
+    }
+  }
+  if (transfers.empty() && rpcs.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no row begins with '", options.filter,
+                     "'; rows are transport/{get,put}/{256KiB,1MiB,4MiB}/batch{1,64} and "
+                     "transport/rpc/{sleep,spin}"));
+  }
+  const Duration row_time =
+      options.seconds.value_or(kTimeMax) / static_cast<int>(transfers.size() + rpcs.size());
+  TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<net::UcxContext> context,
+                          net::UcxContext::Create({}));
+  std::vector<BenchRow> rows;
+  for (const RowSpec& spec : transfers) {
+    options.progress(spec.name());
+    TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<TokuraSide> tokura,
+                            TokuraSide::Start(options, *context, Wake::kSleep, kNodeBytes));
+    TOKURA_ASSIGN_OR_RETURN(
+        const std::unique_ptr<RawSide> raw,
+        RawSide::Start(options, *context, Wake::kSleep, spec.block_bytes * spec.batch));
+    TransferBench bench(spec, *tokura, *raw);
+    TOKURA_ASSIGN_OR_RETURN(std::vector<BenchRow> measured, bench.Run(row_time));
+    std::move(measured.begin(), measured.end(), std::back_inserter(rows));
+  }
+  for (const Wake wake : rpcs) {
+    options.progress("transport/rpc");
+    TOKURA_ASSIGN_OR_RETURN(BenchRow row, BenchRpc(options, *context, wake, row_time));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace tokura::cli
