@@ -8,12 +8,12 @@
 #include <utility>
 
 #include <signal.h>
-#include <time.h>
 
 #include "absl/strings/str_cat.h"
 #include "cli/block_pages.h"
 #include "cli/child_process.h"
 #include "cli/statistics.h"
+#include "common/cpu_time.h"
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "common/net/ucx_raw_peer.h"
@@ -51,10 +51,9 @@ PagesShape ShapeOf(size_t bytes) {
           .block_tokens = kBlockTokens};
 }
 
-Duration CpuTime(clockid_t clock) {
-  timespec time = {};
-  clock_gettime(clock, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+// CPU time of a process that is certainly there: this one (0), or a peer that answers.
+Duration CpuTime(pid_t process) {
+  return ProcessCpuTime(process).value_or(Duration::zero());
 }
 
 double Seconds(Duration duration) {
@@ -83,13 +82,10 @@ class Peer {
                             ChildProcess::Start({.command = command, .error_path = ""}));
     TOKURA_ASSIGN_OR_RETURN(const std::string line, peer.process_->ReadLine(kStartTimeout));
     TOKURA_ASSIGN_OR_RETURN(peer.address_, net::Address::Parse(line));
-    if (clock_getcpuclockid(peer.process_->pid(), &peer.clock_) != 0) {
-      return absl::InternalError("cannot read the processor time of the other process");
-    }
     return peer;
   }
   const net::Address& address() const { return address_; }
-  Duration cpu() const { return CpuTime(clock_); }
+  Duration cpu() const { return CpuTime(process_->pid()); }
   // So that it takes no processor time from another one that is measured; for milliseconds only,
   // because a node's silence is noticed.
   void Pause() const { process_->Signal(SIGSTOP); }
@@ -98,14 +94,13 @@ class Peer {
  private:
   std::unique_ptr<ChildProcess> process_;
   net::Address address_;
-  clockid_t clock_ = 0;
 };
 
 // Run `operation` `times` times: the median time of one, and the processor time of all.
 absl::StatusOr<Sample> Measure(const Peer& peer, uint32_t times, uint64_t bytes,
                                const std::function<absl::Status()>& operation) {
   Sample sample;
-  const Duration self_before = CpuTime(CLOCK_PROCESS_CPUTIME_ID);
+  const Duration self_before = CpuTime(0);
   const Duration peer_before = peer.cpu();
   std::vector<double> seconds;
   for (uint32_t i = 0; i < times; ++i) {
@@ -116,7 +111,7 @@ absl::StatusOr<Sample> Measure(const Peer& peer, uint32_t times, uint64_t bytes,
   sample.time = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(Quantile(std::move(seconds), 0.5)));
   sample.bytes = bytes;
-  sample.cpu_self = (CpuTime(CLOCK_PROCESS_CPUTIME_ID) - self_before) / times;
+  sample.cpu_self = (CpuTime(0) - self_before) / times;
   sample.cpu_peer = (peer.cpu() - peer_before) / times;
   return sample;
 }

@@ -34,7 +34,7 @@ ALLOWED = {
 NOT_BASIC = re.compile(r"common/(net/|http\.h|admin_http\.h|config)")
 
 THIRD_PARTY = [
-    ("UCX", re.compile(r"^(ucp|ucs|uct|ucm)/"), re.compile(r"^common/net/ucx_"), "common/net/ucx_*"),
+    ("UCX", re.compile(r"^(ucp|ucs|uct|ucm)/"), re.compile(r"^(common/net/ucx_|tests/unit/net/ucx_)"), "common/net/ucx_* and its tests"),
     ("hiredis", re.compile(r"^hiredis/"), re.compile(r"^coordinator/redis_"), "coordinator/redis_*"),
     ("CUDA", re.compile(r"^(cuda|cub/|thrust/|nvrtc|nccl)"), re.compile(r"\.cuh?$|_cuda\.(h|cc)$"), "*.cu and *_cuda.*"),
 ]
