@@ -62,7 +62,7 @@ if ((all)); then
   run_ctest asan -LE tidy
   build tsan unit_common unit_net unit_node unit_client integration_node
   run_ctest tsan -L tsan
-  build fuzz
+  build fuzz fuzz_targets
   run_fuzz
 fi
 say "Done"
