@@ -30,10 +30,8 @@ struct Id {
 
   template <typename H>
   friend H AbslHashValue(H h, const Id& id) {
-    uint64_t word;  // Ids are outputs of SHA-256 or of a random source: any eight bytes are already
-                    // uniform.
-    std::memcpy(&word, id.bytes.data(), sizeof(word));
-    return H::combine(std::move(h), word);
+    // All bytes: a peer chooses its ids, and ids that share a part must not share a hash.
+    return H::combine_contiguous(std::move(h), id.bytes.data(), kSize);
   }
 };
 
