@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
+#include "common/log.h"
 #include "common/net/frame.h"
 #include "common/net/transport.h"
 #include "proto/tokura.pb.h"
@@ -138,6 +139,8 @@ class ServerChannel {
     // The owner's number of this connection, unique in its process; 0: the channel takes one from a
     // counter of the process, which a simulation that repeats a run must not use.
     uint64_t id = 0;
+    // Bounds the lines that peers can cause; borrowed, outlives the channel. Null: no bound.
+    LogLimiter* maybe_log = nullptr;
   };
   // For use in a Transport's AcceptHandler: returns the connection's handler through `handler()`.
   static std::unique_ptr<ServerChannel> Accept(Transport& transport,

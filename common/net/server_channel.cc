@@ -1,4 +1,5 @@
 #include <atomic>
+#include <deque>
 #include <set>
 #include <utility>
 
@@ -14,6 +15,10 @@ namespace {
 // Answered requests whose late payloads are still told apart from early ones.
 constexpr size_t kAnsweredMax = 1024;
 constexpr size_t kErrorMessageBytesMax = 4096;
+// What a HELLO may say of its sender. Fields that are compared with ours may be as long as a
+// message: a mismatch is told readably.
+constexpr size_t kHelloNameBytesMax = 256;
+constexpr size_t kHelloInstanceBytesMax = 64;
 
 uint64_t NextChannelId() {
   static std::atomic<uint64_t> next{1};
@@ -100,6 +105,8 @@ class ServerChannelImpl final : public ServerChannel, public ConnectionHandler {
   void Answer(const FrameHeader& request, const absl::Status& status,
               const google::protobuf::MessageLite* body);
   void RememberAnswered(uint64_t request_id);
+  // A WARN about the peer, within the bounds of the options' limiter.
+  void Warn(std::string_view event, std::initializer_list<LogField> fields);
   ChannelVersions versions() const {
     return {kProtocolVersion, transport_version_, options_.format_version};
   }
@@ -116,9 +123,10 @@ class ServerChannelImpl final : public ServerChannel, public ConnectionHandler {
   ChannelSession session_;
   proto::Hello hello_;
   State state_ = State::kGreeting;
-  absl::Status why_;                // set by the first End
-  std::set<uint64_t> outstanding_;  // requests that the owner has still to answer
-  std::set<uint64_t> answered_;     // the latest answered ones, at most kAnsweredMax
+  absl::Status why_;                     // set by the first End
+  std::set<uint64_t> outstanding_;       // requests that the owner has still to answer
+  std::set<uint64_t> answered_;          // the latest answered ones, at most kAnsweredMax
+  std::deque<uint64_t> answered_order_;  // the same, oldest first
 };
 
 void ServerChannelImpl::OnMessage(Connection&, std::span<const std::byte> header,
@@ -187,6 +195,12 @@ absl::Status ServerChannelImpl::OnHello(const FrameHeader& frame, std::span<cons
 }
 
 absl::Status ServerChannelImpl::CheckHello() const {
+  if (hello_.name().size() > kHelloNameBytesMax || hello_.role().size() > kHelloNameBytesMax ||
+      hello_.instance().size() > kHelloInstanceBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the client's name or role has more than ", kHelloNameBytesMax,
+                     " bytes, or its instance more than ", kHelloInstanceBytesMax));
+  }
   const ChannelVersions theirs{hello_.protocol_version(), hello_.transport_version(),
                                hello_.format_version()};
   const std::string mismatch = DescribeMismatch(versions(), theirs);
@@ -231,12 +245,12 @@ void ServerChannelImpl::Welcome(proto::Welcome welcome) {
 void ServerChannelImpl::Refuse(const absl::Status& why) {
   const ChannelVersions theirs{hello_.protocol_version(), hello_.transport_version(),
                                hello_.format_version()};
-  Log(LogLevel::kWarn, "net", "client_refused",
-      {{"peer", session_.peer()},
-       {"client", hello_.name()},
-       {"reason", why.message()},
-       {"client_versions", theirs.protocol == 0 ? "unknown" : DescribeVersions(theirs)},
-       {"node_versions", DescribeVersions(versions())}});
+  Warn("client_refused",
+       {{"peer", session_.peer()},
+        {"client", hello_.name()},
+        {"reason", why.message()},
+        {"client_versions", theirs.protocol == 0 ? "unknown" : DescribeVersions(theirs)},
+        {"node_versions", DescribeVersions(versions())}});
   proto::Refused refused;
   refused.set_code(static_cast<uint32_t>(why.code()));
   refused.set_reason(Shorten(std::string(why.message())));
@@ -354,8 +368,10 @@ void ServerChannelImpl::Answer(const FrameHeader& request, const absl::Status& s
 
 void ServerChannelImpl::RememberAnswered(uint64_t request_id) {
   answered_.insert(request_id);
-  if (answered_.size() > kAnsweredMax) {
-    answered_.erase(answered_.begin());
+  answered_order_.push_back(request_id);
+  if (answered_order_.size() > kAnsweredMax) {
+    answered_.erase(answered_order_.front());
+    answered_order_.pop_front();
   }
 }
 
@@ -384,9 +400,17 @@ void ServerChannelImpl::SendGoodbye(std::string reason) {
 }
 
 void ServerChannelImpl::Violation(absl::Status why) {
-  Log(LogLevel::kWarn, "net", "client_broke_protocol",
-      {{"peer", session_.peer()}, {"client", hello_.name()}, {"reason", why.message()}});
+  Warn("client_broke_protocol",
+       {{"peer", session_.peer()}, {"client", hello_.name()}, {"reason", why.message()}});
   End(std::move(why));
+}
+
+void ServerChannelImpl::Warn(std::string_view event, std::initializer_list<LogField> fields) {
+  if (options_.maybe_log != nullptr) {
+    LogLimited(*options_.maybe_log, LogLevel::kWarn, "net", event, fields);
+  } else {
+    Log(LogLevel::kWarn, "net", event, fields);
+  }
 }
 
 void ServerChannelImpl::End(absl::Status why) {
