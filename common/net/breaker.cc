@@ -13,7 +13,7 @@ TimePoint Breaker::next_probe() const {
 void Breaker::OnFailure(TimePoint now) {
   switch (state_) {
     case State::kClosed:
-      backoff_ = options_.backoff_min;
+      backoff_ = proven_ ? options_.backoff_min : std::min(backoff_ * 2, options_.backoff_max);
       break;
     case State::kHalfOpen:
       backoff_ = std::min(backoff_ * 2, options_.backoff_max);
@@ -27,7 +27,15 @@ void Breaker::OnFailure(TimePoint now) {
   next_probe_ = now + backoff_;
 }
 
+void Breaker::OnProbeAnswered() {
+  if (state_ == State::kHalfOpen) {
+    state_ = State::kClosed;
+    proven_ = false;
+  }
+}
+
 void Breaker::OnSuccess() {
+  proven_ = true;
   state_ = State::kClosed;
   backoff_ = options_.backoff_min;
 }

@@ -11,6 +11,8 @@ namespace tokura::net {
 //   closed --failure--> open --backoff over--> half-open --probe ok--> closed
 //                                                        --probe failed--> open, backoff doubled up
 //                                                        to the maximum
+// A peer that answers probes and then no request is not well: its backoff keeps growing until
+// OnSuccess.
 // Requests are allowed only when closed. The owner sends one probe (reconnect and HELLO, or PING)
 // when ProbeDue().
 class Breaker {
@@ -30,7 +32,9 @@ class Breaker {
 
   // A request failed by deadline or by a lost connection, or a probe failed.
   void OnFailure(TimePoint now);
-  // A probe (or a request) was answered.
+  // The probe was answered, which allows requests; the backoff starts over with OnSuccess.
+  void OnProbeAnswered();
+  // A request was answered (or a probe, where that proves as much).
   void OnSuccess();
   // The owner starts a probe. Only when open and now >= next_probe().
   void OnProbeStarted();
@@ -40,6 +44,7 @@ class Breaker {
   Duration backoff_;
   TimePoint next_probe_ = kNever;
   State state_ = State::kClosed;
+  bool proven_ = true;  // since the last OnSuccess no probe has ended an outage
 };
 
 }  // namespace tokura::net

@@ -25,7 +25,7 @@ Breaker MakeBreaker(State state) {
 
 struct Row {
   State from;
-  char event;  // f failure, s success, p probe started
+  char event;  // f failure, s success, p probe started, a probe answered
   State to;
 };
 
@@ -34,7 +34,8 @@ TEST(BreakerTest, TransitionTable) {
       {State::kClosed, 'f', State::kOpen},     {State::kClosed, 's', State::kClosed},
       {State::kOpen, 'f', State::kOpen},       {State::kOpen, 's', State::kClosed},
       {State::kOpen, 'p', State::kHalfOpen},   {State::kHalfOpen, 'f', State::kOpen},
-      {State::kHalfOpen, 's', State::kClosed},
+      {State::kHalfOpen, 's', State::kClosed}, {State::kHalfOpen, 'a', State::kClosed},
+      {State::kClosed, 'a', State::kClosed},   {State::kOpen, 'a', State::kOpen},
   };
   for (const Row& row : rows) {
     Breaker breaker = MakeBreaker(row.from);
@@ -43,6 +44,8 @@ TEST(BreakerTest, TransitionTable) {
       breaker.OnFailure(At(500));
     } else if (row.event == 's') {
       breaker.OnSuccess();
+    } else if (row.event == 'a') {
+      breaker.OnProbeAnswered();
     } else {
       breaker.OnProbeStarted();
     }
@@ -67,6 +70,22 @@ TEST(BreakerTest, BackoffDoublesUpToTheMaximumAndStartsOverAfterSuccess) {
   breaker.OnSuccess();
   breaker.OnFailure(At(3000));
   EXPECT_EQ(breaker.next_probe(), At(3100));
+}
+
+TEST(BreakerTest, PeerThatAnswersOnlyProbesIsProbedLessAndLess) {
+  Breaker breaker = MakeBreaker(State::kOpen);
+  for (const int backoff : {200, 350, 350}) {
+    breaker.OnProbeStarted();
+    breaker.OnProbeAnswered();
+    EXPECT_TRUE(breaker.AllowsRequests());
+    breaker.OnFailure(At(1000));
+    EXPECT_EQ(breaker.next_probe(), At(1000 + backoff));
+  }
+  breaker.OnProbeStarted();
+  breaker.OnProbeAnswered();
+  breaker.OnSuccess();
+  breaker.OnFailure(At(2000));
+  EXPECT_EQ(breaker.next_probe(), At(2100));
 }
 
 TEST(BreakerTest, LateFailuresOfOneOutageDoNotPostponeTheProbe) {
