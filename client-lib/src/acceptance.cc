@@ -2,11 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace tokura {
 namespace {
 // The node adds the same numbers in another order.
 constexpr double kRounding = 1 + 1e-6;
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+
+double LayerError(const kernels::ErrorRecord::Layer& layer) {
+  if (!(layer.error >= 0) || !(layer.size >= 0)) {
+    return kUnknown;
+  }
+  if (layer.error == 0) {
+    return 0;
+  }
+  const double error = std::sqrt(layer.error / layer.size);
+  return std::isnan(error) ? kUnknown : error;
+}
 }  // namespace
 
 proto::Accept MakeAccept(const ClientOptions& options, const AcceptOptions& accept) {
@@ -25,6 +38,7 @@ void BlockFidelity::Add(const kernels::PartInfo& info) {
     return;
   }
   proxy_ = proxy_ || info.error.proxy();
+  measured_ = measured_ && info.error.measured && !info.error.layers.empty();
   const size_t group = info.identity.part.group;
   groups_.resize(std::max(groups_.size(), group + 1));
   std::vector<kernels::ErrorRecord::Layer>& layers = groups_[group];
@@ -36,11 +50,14 @@ void BlockFidelity::Add(const kernels::PartInfo& info) {
 }
 
 double BlockFidelity::Mean() const {
+  if (!measured_) {
+    return kUnknown;
+  }
   double sum = 0;
   size_t count = 0;
   for (const auto& layers : groups_) {
     for (const kernels::ErrorRecord::Layer& layer : layers) {
-      sum += layer.size > 0 ? std::sqrt(layer.error / layer.size) : 0;
+      sum += LayerError(layer);
       ++count;
     }
   }

@@ -20,7 +20,8 @@ proto::Accept MakeAccept(const ClientOptions& options, const AcceptOptions& acce
 class BlockFidelity {
  public:
   void Add(const kernels::PartInfo& info);
-  // Mean over layers of sqrt(error / size); 0 for exact forms.
+  // Mean over layers of sqrt(error / size); 0 for exact forms, +infinity for lossy ones whose error
+  // nobody measured or whose record is no number: it is never taken for exact.
   double Mean() const;
   bool proxy() const { return proxy_; }
   // Whether a caller that asked for `accept` may have this block: the client's own check, whatever
@@ -31,6 +32,7 @@ class BlockFidelity {
   std::vector<std::vector<kernels::ErrorRecord::Layer>> groups_;  // by group, then layer
   kernels::Fidelity worst_ = kernels::Fidelity::kExact;
   bool proxy_ = false;
+  bool measured_ = true;
 };
 
 // How many of the last blocks of a prefix need the group; 0: all blocks of the prefix do.

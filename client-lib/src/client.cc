@@ -8,7 +8,10 @@
 #include <thread>
 #include <utility>
 
+#include "client-lib/src/deadline.h"
 #include "common/check.h"
+#include "common/loop_pool.h"
+#include "common/mutex.h"
 #include "common/net/ucx_transport.h"
 #include "common/random.h"
 #include "common/status_macros.h"
@@ -72,6 +75,41 @@ struct Pending {
   Started started;
 };
 
+// The way from a handle to its client, which it may outlive. Thread-safe. Owners: the client and
+// its handles.
+class CancelRoute {
+ public:
+  // The core is the progress thread's; `core` outlives it or Close.
+  CancelRoute(Executor& executor, const std::unique_ptr<ClientCore>& core)
+      : maybe_executor_(&executor), core_(core) {}
+
+  // Cancel on the progress thread, also when the operation has not been started there yet. Nothing
+  // once the client is gone: it has ended every operation.
+  template <typename Result>
+  void Cancel(std::shared_ptr<Pending<Result>> pending) TOKURA_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (maybe_executor_ == nullptr) {
+      return;
+    }
+    // Post, not TryPost: a cancel must not be lost, and there is at most one per operation.
+    maybe_executor_->Post([&core = core_, pending = std::move(pending)] {
+      pending->started.cancelled = true;
+      if (core && pending->started.id != 0) {
+        core->Cancel(pending->started.id);
+      }
+    });
+  }
+  void Close() TOKURA_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    maybe_executor_ = nullptr;
+  }
+
+ private:
+  Mutex mutex_;  // before the executor's own lock
+  Executor* maybe_executor_ TOKURA_GUARDED_BY(mutex_);
+  const std::unique_ptr<ClientCore>& core_;
+};
+
 class ClientImpl final : public Client {
  public:
   ClientImpl(std::shared_ptr<net::UcxContext> context, std::unique_ptr<net::UcxTransport> transport,
@@ -98,10 +136,6 @@ class ClientImpl final : public Client {
   std::vector<absl::StatusOr<NodeStat>> Stat() override;
   absl::Status SetNodes(const std::vector<std::string>& nodes) override;
 
-  // Cancel on the progress thread, also when the operation has not been started there yet.
-  template <typename Result>
-  void CancelPending(std::shared_ptr<Pending<Result>> pending);
-
  private:
   // Run `task` with the core. False: too many calls wait for the progress thread.
   bool Run(absl::AnyInvocable<void(ClientCore&)> task);
@@ -114,13 +148,15 @@ class ClientImpl final : public Client {
   std::unique_ptr<net::UcxTransport> transport_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<ClientCore> core_;  // progress thread only
+  std::shared_ptr<CancelRoute> route_ =
+      std::make_shared<CancelRoute>(transport_->executor(), core_);  // owners: this and handles
   std::thread thread_;
 };
 
 class GetHandleImpl final : public GetHandle {
  public:
-  GetHandleImpl(ClientImpl& client, std::shared_ptr<Pending<GetResult>> pending)
-      : client_(client), pending_(std::move(pending)) {}
+  GetHandleImpl(std::shared_ptr<CancelRoute> route, std::shared_ptr<Pending<GetResult>> pending)
+      : route_(std::move(route)), pending_(std::move(pending)) {}
   ~GetHandleImpl() override {
     if (!waited_) {
       Cancel();
@@ -132,24 +168,24 @@ class GetHandleImpl final : public GetHandle {
     waited_ = true;
     return result;
   }
-  void Cancel() override { client_.CancelPending(pending_); }
+  void Cancel() override { route_->Cancel(pending_); }
 
  private:
-  ClientImpl& client_;
+  std::shared_ptr<CancelRoute> route_;           // owners: the client and its handles
   std::shared_ptr<Pending<GetResult>> pending_;  // owners: this and the operation's callback
   std::atomic<bool> waited_ = false;
 };
 
 class PutHandleImpl final : public PutHandle {
  public:
-  PutHandleImpl(ClientImpl& client, std::shared_ptr<Pending<PutResult>> pending)
-      : client_(client), pending_(std::move(pending)) {}
+  PutHandleImpl(std::shared_ptr<CancelRoute> route, std::shared_ptr<Pending<PutResult>> pending)
+      : route_(std::move(route)), pending_(std::move(pending)) {}
   void WaitReleased() override { pending_->released.Get(); }
   PutResult Wait() override { return pending_->result.Get(); }
-  void Cancel() override { client_.CancelPending(pending_); }
+  void Cancel() override { route_->Cancel(pending_); }
 
  private:
-  ClientImpl& client_;
+  std::shared_ptr<CancelRoute> route_;           // owners: the client and its handles
   std::shared_ptr<Pending<PutResult>> pending_;  // owners: this and the operation's callbacks
 };
 
@@ -157,9 +193,11 @@ ClientImpl::ClientImpl(std::shared_ptr<net::UcxContext> context,
                        std::unique_ptr<net::UcxTransport> transport, uint32_t codec_threads)
     : context_(std::move(context)),
       transport_(std::move(transport)),
-      pool_(MakeThreadPool(static_cast<int>(codec_threads), "tokura-codec")) {}
+      pool_(MakeLoopPool({&transport_->executor()},
+                         MakeThreadPool(static_cast<int>(codec_threads), "tokura-codec"))) {}
 
 ClientImpl::~ClientImpl() {
+  route_->Close();
   if (core_) {
     Awaited<Nothing> done;
     transport_->executor().Post([this, &done] {
@@ -202,7 +240,7 @@ absl::StatusOr<NamespaceRef> ClientImpl::OpenNamespace(NamespaceSpec spec) {
 
 absl::Status ClientImpl::WaitReady(Duration timeout) {
   auto status = std::make_shared<Awaited<absl::Status>>();  // owners: the caller and the callback
-  const TimePoint deadline = transport_->executor().Now() + timeout;
+  const TimePoint deadline = After(transport_->executor().Now(), timeout);
   const bool posted = Run([deadline, status](ClientCore& core) {
     core.WhenReady(deadline, [status](absl::Status ready) { status->Set(std::move(ready)); });
   });
@@ -260,7 +298,7 @@ std::unique_ptr<GetHandle> ClientImpl::StartGet(const NamespaceRef& ns, const Ma
     refused.proxy_error.resize(refused.blocks.size());
     pending->result.Set(std::move(refused));
   }
-  return std::make_unique<GetHandleImpl>(*this, std::move(pending));
+  return std::make_unique<GetHandleImpl>(route_, std::move(pending));
 }
 
 std::unique_ptr<PutHandle> ClientImpl::StartPut(const NamespaceRef& ns, const TokenChain& chain,
@@ -282,7 +320,7 @@ std::unique_ptr<PutHandle> ClientImpl::StartPut(const NamespaceRef& ns, const To
     pending->released.Set({});
     pending->result.Set(std::move(refused));
   }
-  return std::make_unique<PutHandleImpl>(*this, std::move(pending));
+  return std::make_unique<PutHandleImpl>(route_, std::move(pending));
 }
 
 void ClientImpl::NoteStarted(Started& started, ClientCore::OperationId id, ClientCore& core) {
@@ -290,17 +328,6 @@ void ClientImpl::NoteStarted(Started& started, ClientCore::OperationId id, Clien
   if (started.cancelled) {
     core.Cancel(id);
   }
-}
-
-template <typename Result>
-void ClientImpl::CancelPending(std::shared_ptr<Pending<Result>> pending) {
-  // Post, not TryPost: a cancel must not be lost, and there is at most one per operation.
-  transport_->executor().Post([this, pending = std::move(pending)] {
-    pending->started.cancelled = true;
-    if (pending->started.id != 0) {
-      core_->Cancel(pending->started.id);
-    }
-  });
 }
 
 RemoveResult ClientImpl::Remove(const NamespaceRef& ns, const std::vector<BlockKey>& keys) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client-lib/src/get_operation.h"
+#include "client-lib/src/lease.h"
 #include "client-lib/src/lookup_operation.h"
 #include "client-lib/src/node_directory.h"
 #include "client-lib/src/node_link.h"
@@ -25,13 +26,6 @@
 
 namespace tokura {
 namespace {
-
-// A request whose answer nobody waits for.
-class IgnoredCall final : public net::Call {
- public:
-  void OnPayload(const net::FrameHeader&, net::IncomingPayload) override {}
-  void OnReply(absl::Status, std::span<const std::byte>) override {}
-};
 
 absl::Status CheckOptions(const ClientOptions& options) {
   if (options.progress_timeout <= Duration::zero()) {
@@ -95,6 +89,7 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner {
   absl::Status AdmitNode(NodeLink& link, const proto::Welcome& welcome) override;
   uint64_t FencedBelow(const std::string& node) const override;
   void OnLinkUp(NodeLink& link) override;
+  void OnLinkDraining(NodeLink& link, const absl::Status& why) override;
   void OnLinkLost(NodeLink& link, const absl::Status& why) override;
   void OnLinkStopped(NodeLink& link) override;
 
@@ -106,11 +101,13 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner {
   OperationId StartOperation(OperationKind kind, Args&&... args);
   // Answer a refused operation, not inline.
   OperationId Refuse(OperationKind kind, const absl::Status& why, Task answer);
-  void TellNode(const Match& held, net::Op op, const google::protobuf::MessageLite& body);
   ContentId NewContentId();
-  std::vector<OperationId> OperationIds() const;
+  // Call `tell` with every operation under way; callbacks start and end operations meanwhile.
+  template <typename F>
+  void TellOperations(F&& tell);
   absl::Status DescribeTrouble() const;
-  void AnswerReadyWaiter(uint64_t id, const absl::Status& status);
+  // Answer everyone who waits now; callbacks that wait again are not answered.
+  void AnswerReadyWaiters(const absl::Status& status);
   void FinishShutdown();
 
   Executor& executor_;
@@ -121,6 +118,7 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner {
   ClientMetrics metrics_;
   std::unique_ptr<Ring> ring_;
   CodecLoad codec_;
+  PauseWatch pauses_;
   std::array<std::byte, 16> instance_;
   uint64_t puts_ = 0;
   std::vector<std::shared_ptr<NodeLink>> links_;    // listed; owners: this, calls and posted tasks
@@ -146,8 +144,8 @@ ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
       metrics_(std::move(dependencies.metrics)),
       ring_(std::move(ring)),
       directory_(links_),
-      context_{executor_, dependencies.pool, options_, bugs_,
-               *ring_,    directory_,        metrics_, codec_} {
+      context_{executor_,  dependencies.pool, options_, bugs_,  *ring_,
+               directory_, metrics_,          codec_,   pauses_} {
   random_.Fill(instance_);
   ring_->SetGauges({metrics_.ring_used_bytes, metrics_.ring_waiters});
   ring_->SetOnIdle([this] { FinishShutdown(); });
@@ -225,25 +223,11 @@ ClientCore::OperationId ClientCoreImpl::Acquire(NamespaceRef ns, const Match& ma
 }
 
 void ClientCoreImpl::Renew(const Match& held) {
-  proto::RenewRequest body;
-  body.set_leases(held.lease.bytes.data(), LeaseToken::kBytes);
-  TellNode(held, net::Op::kRenew, body);
+  RenewLease(context_, held);
 }
 
 void ClientCoreImpl::Release(const Match& held) {
-  proto::ReleaseRequest body;
-  body.set_leases(held.lease.bytes.data(), LeaseToken::kBytes);
-  TellNode(held, net::Op::kRelease, body);
-}
-
-void ClientCoreImpl::TellNode(const Match& held, net::Op op,
-                              const google::protobuf::MessageLite& body) {
-  NodeLink* maybe_link = directory_.Find(held.node, held.incarnation);
-  if (held.lease.empty() || maybe_link == nullptr || shutting_down_) {
-    return;  // the lease went with its connection, or will end by itself
-  }
-  maybe_link->Send(op, body, executor_.Now() + options_.progress_timeout,
-                   std::make_shared<IgnoredCall>());
+  ReleaseLease(context_, held);
 }
 
 ClientCore::OperationId ClientCoreImpl::Get(NamespaceRef ns, const Match& match, SequenceView view,
@@ -411,7 +395,7 @@ absl::Status ClientCoreImpl::AdmitNode(NodeLink& link, const proto::Welcome& wel
   for (const std::shared_ptr<NodeLink>& other : links) {
     const bool older = other.get() != &link && other->node() == welcome.node() &&
                        other->incarnation() < welcome.incarnation();
-    if (older && other->usable() && !bugs_.accept_lower_incarnation) {
+    if (older && other->up() && !bugs_.accept_lower_incarnation) {
       metrics_.fenced->Increment();
       other->Drop(absl::UnavailableError(absl::StrCat("node ", welcome.node(), " incarnation ",
                                                       other->incarnation(), " is fenced by ",
@@ -432,20 +416,29 @@ bool ClientCoreImpl::ready() const {
 }
 
 void ClientCoreImpl::WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl::Status)> done) {
+  if (shutting_down_) {
+    executor_.Post([done = std::move(done)]() mutable {
+      done(absl::CancelledError("the client is shutting down"));
+    });
+    return;
+  }
   const uint64_t id = next_id_++;
   ReadyWaiter& waiter = ready_waiters_[id];
   waiter.done = std::move(done);
   waiter.timer = executor_.RunAt(ready() ? executor_.Now() : deadline, [this, id] {
-    AnswerReadyWaiter(id, ready() ? absl::OkStatus() : DescribeTrouble());
+    ReadyWaiter due = std::move(ready_waiters_.extract(id).mapped());
+    due.done(ready() ? absl::OkStatus() : DescribeTrouble());
   });
 }
 
-void ClientCoreImpl::AnswerReadyWaiter(uint64_t id, const absl::Status& status) {
-  const auto found = ready_waiters_.find(id);
-  ReadyWaiter waiter = std::move(found->second);
-  ready_waiters_.erase(found);
-  executor_.CancelTimer(waiter.timer);
-  waiter.done(status);
+void ClientCoreImpl::AnswerReadyWaiters(const absl::Status& status) {
+  std::map<uint64_t, ReadyWaiter> waiters = std::exchange(ready_waiters_, {});
+  for (auto& [id, waiter] : waiters) {
+    executor_.CancelTimer(waiter.timer);
+  }
+  for (auto& [id, waiter] : waiters) {
+    waiter.done(status);
+  }
 }
 
 absl::Status ClientCoreImpl::DescribeTrouble() const {
@@ -457,28 +450,30 @@ absl::Status ClientCoreImpl::DescribeTrouble() const {
 }
 
 void ClientCoreImpl::OnLinkUp(NodeLink&) {
-  while (!ready_waiters_.empty()) {
-    AnswerReadyWaiter(ready_waiters_.begin()->first, absl::OkStatus());
-  }
+  AnswerReadyWaiters(absl::OkStatus());
 }
 
-std::vector<ClientCore::OperationId> ClientCoreImpl::OperationIds() const {
+template <typename F>
+void ClientCoreImpl::TellOperations(F&& tell) {
   std::vector<OperationId> ids;
   ids.reserve(operations_.size());
   for (const auto& [id, operation] : operations_) {
     ids.push_back(id);
   }
-  return ids;
+  for (const OperationId id : ids) {
+    if (const auto found = operations_.find(id); found != operations_.end()) {
+      const std::shared_ptr<Operation> operation = found->second;
+      tell(*operation);
+    }
+  }
+}
+
+void ClientCoreImpl::OnLinkDraining(NodeLink& link, const absl::Status& why) {
+  TellOperations([&](Operation& operation) { operation.OnLinkDraining(link, why); });
 }
 
 void ClientCoreImpl::OnLinkLost(NodeLink& link, const absl::Status& why) {
-  // Callbacks start and end operations meanwhile.
-  for (const OperationId id : OperationIds()) {
-    if (const auto found = operations_.find(id); found != operations_.end()) {
-      const std::shared_ptr<Operation> operation = found->second;
-      operation->OnLinkLost(link, why);
-    }
-  }
+  TellOperations([&](Operation& operation) { operation.OnLinkLost(link, why); });
 }
 
 void ClientCoreImpl::OnLinkStopped(NodeLink& link) {
@@ -493,16 +488,8 @@ void ClientCoreImpl::Shutdown(Task done) {
   TOKURA_CHECK(!shutting_down_);
   shutting_down_ = true;
   shutdown_done_ = std::move(done);
-  while (!ready_waiters_.empty()) {
-    AnswerReadyWaiter(ready_waiters_.begin()->first,
-                      absl::CancelledError("the client is shutting down"));
-  }
-  for (const OperationId id : OperationIds()) {
-    if (const auto found = operations_.find(id); found != operations_.end()) {
-      const std::shared_ptr<Operation> operation = found->second;
-      operation->Cancel();
-    }
-  }
+  AnswerReadyWaiters(absl::CancelledError("the client is shutting down"));
+  TellOperations([](Operation& operation) { operation.Cancel(); });
   SetLinks({});
   FinishShutdown();
 }

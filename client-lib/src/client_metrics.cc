@@ -125,7 +125,9 @@ void ClientMetrics::RegisterTotals() {
   ring_waiters = OneGauge(r, "tokura_client_ring_waiters", "Requests waiting for payload memory.");
   declared_error = &prometheus::BuildHistogram()
                         .Name("tokura_client_declared_error_ratio")
-                        .Help("Declared attention-output error of blocks got, mean over layers.")
+                        .Help(
+                            "Declared attention-output error of blocks got, mean over layers; "
+                            "without those that nobody measured.")
                         .Register(r)
                         .Add({}, ErrorBuckets());
   breaker_opens_ = OneCounter(r, "tokura_client_breaker_opens_total", "Circuit breakers opened.");

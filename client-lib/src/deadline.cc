@@ -5,7 +5,21 @@
 namespace tokura {
 namespace {
 constexpr double kNewSampleWeight = 0.2;
+// No prediction is longer: it bounds how long a caller waits.
+constexpr std::chrono::hours kPredictionMax{1};
+// A timer that is late by this part of the patience tells of a pause.
+constexpr int kLatePart = 10;
 }  // namespace
+
+TimePoint After(TimePoint time, Duration duration) {
+  if (duration > Duration::zero() && time > TimePoint::max() - duration) {
+    return TimePoint::max();
+  }
+  if (duration < Duration::zero() && time < TimePoint::min() - duration) {
+    return TimePoint::min();
+  }
+  return time + duration;
+}
 
 void RateEstimator::Observe(uint64_t bytes, Duration took) {
   if (bytes < options_.sample_bytes_min || took <= Duration::zero()) {
@@ -19,25 +33,31 @@ void RateEstimator::Observe(uint64_t bytes, Duration took) {
 
 Duration RateEstimator::Predict(uint64_t bytes) const {
   const std::chrono::duration<double> seconds(static_cast<double>(bytes) / bytes_per_second_);
-  return std::chrono::duration_cast<Duration>(seconds);
+  return seconds < kPredictionMax ? std::chrono::duration_cast<Duration>(seconds)
+                                  : Duration(kPredictionMax);
 }
 
-OperationDeadline::Verdict OperationDeadline::Check(TimePoint now, Waiting waiting) const {
+Duration OperationDeadline::DefaultTotal(Duration progress_timeout, Duration predicted) {
+  return After(TimePoint(progress_timeout), 2 * predicted).time_since_epoch();
+}
+
+OperationDeadline::Verdict OperationDeadline::Check(TimePoint now, TimePoint stalls_at) const {
   if (now >= end_) {
     return Verdict::kOver;
   }
-  return waiting == Waiting::kForNode && now >= StallsAt() ? Verdict::kStalled : Verdict::kGoOn;
+  return now >= stalls_at ? Verdict::kStalled : Verdict::kGoOn;
 }
 
-TimePoint OperationDeadline::NextCheck(TimePoint now, Waiting waiting) const {
-  // Work of our own reports progress when it is finished, so looking again one patience later never
-  // misses a stall: it could not begin earlier than now.
-  return std::min(end_, waiting == Waiting::kForNode ? StallsAt() : now + patience_);
+TimePoint OperationDeadline::NextCheck(TimePoint now, TimePoint stalls_at) const {
+  // Waiting that has not begun yet cannot be over sooner than one patience from now, so looking
+  // again by then misses no stall.
+  return std::min({end_, stalls_at, After(now, patience_)});
 }
 
-void OperationDeadline::Progress(TimePoint now, Duration allowance) {
-  last_progress_ = now;
-  allowance_ = allowance;
+void PauseWatch::OnTimer(TimePoint due, TimePoint now, Duration patience) {
+  if (now > After(due, patience / kLatePart)) {
+    resumed_ = now;
+  }
 }
 
 }  // namespace tokura

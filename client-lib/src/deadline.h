@@ -6,6 +6,9 @@
 
 namespace tokura {
 
+// `time` + `duration`, cut at the ends of time: Duration::max() means no limit.
+TimePoint After(TimePoint time, Duration duration);
+
 // Learns how fast something goes, and predicts from it, never below a floor: a prediction bounds
 // how long a caller waits, so one bad measurement must not stretch it without end. Pure.
 // Thread-compatible.
@@ -28,37 +31,42 @@ class RateEstimator {
   double bytes_per_second_;
 };
 
-// When one operation ends: at `end` in any case, and earlier when a peer it waits for makes no
-// progress for `patience`. Pure. Thread-compatible.
+// When one operation ends: at `end` in any case, and earlier when a node that it waits for stalls.
+// Pure. Thread-compatible.
 class OperationDeadline {
  public:
+  // `patience`: how long a node may make no progress while an operation waits for it.
   OperationDeadline(TimePoint start, Duration total, Duration patience)
-      : end_(start + total), patience_(patience), last_progress_(start) {}
+      : end_(After(start, total)), patience_(patience) {}
 
   // progress_timeout + 2 × predicted.
-  static Duration DefaultTotal(Duration progress_timeout, Duration predicted) {
-    return progress_timeout + 2 * predicted;
-  }
+  static Duration DefaultTotal(Duration progress_timeout, Duration predicted);
 
-  enum class Waiting { kForNode, kForUs };
   enum class Verdict { kGoOn, kStalled, kOver };
-  Verdict Check(TimePoint now, Waiting waiting) const;
+  // `stalls_at`: when the first of the nodes waited for will have used up its patience; kNever when
+  // none is waited for.
+  Verdict Check(TimePoint now, TimePoint stalls_at) const;
   // When to check again, at `now`, after kGoOn.
-  TimePoint NextCheck(TimePoint now, Waiting waiting) const;
-
-  // Something arrived or was finished. `allowance`: how much longer than `patience` the next thing
-  // may take (the predicted time of a transfer under way, twice).
-  void Progress(TimePoint now, Duration allowance = Duration::zero());
+  TimePoint NextCheck(TimePoint now, TimePoint stalls_at) const;
   TimePoint end() const { return end_; }
   void ShortenTo(TimePoint end) { end_ = end < end_ ? end : end_; }
 
  private:
-  TimePoint StallsAt() const { return last_progress_ + patience_ + allowance_; }
-
   TimePoint end_;
   Duration patience_;
-  Duration allowance_ = Duration::zero();
-  TimePoint last_progress_;
+};
+
+// Notices that this process did not run for a while (stopped, or starved of CPU): what nodes did
+// meanwhile lies unread, so that time must not be held against them. Owned by the core's executor.
+class PauseWatch {
+ public:
+  // A timer due at `due` runs at `now`. `patience` as above.
+  void OnTimer(TimePoint due, TimePoint now, Duration patience);
+  // When waiting that began at `since` counts from.
+  TimePoint Counted(TimePoint since) const { return since > resumed_ ? since : resumed_; }
+
+ private:
+  TimePoint resumed_ = TimePoint::min();
 };
 
 }  // namespace tokura

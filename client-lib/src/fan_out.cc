@@ -1,5 +1,6 @@
 #include "client-lib/src/fan_out.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,20 +52,27 @@ void FanOut::Send(size_t question) {
   }
   query.state = Query::State::kSent;
   query.sent = core_.executor.Now();
-  query.request_id = query.maybe_link->Send(op_, *query.body, deadline(),
+  query.request_id = query.maybe_link->Send(op_, *query.body, After(deadline(), LateAnswersFor()),
                                             std::make_shared<ReplyCall>(Self<FanOut>(), question));
 }
 
 void FanOut::OnReply(size_t question, const absl::Status& status, std::span<const std::byte> body) {
-  if (ended_ || queries_[question].state != Query::State::kSent) {
+  if (ended_) {
+    OnLateAnswer(status, body);
     return;
   }
-  if (core_.executor.Now() >= deadline()) {
-    OnExpired(OperationDeadline::Verdict::kOver);
+  if (queries_[question].state != Query::State::kSent) {
     return;
   }
-  Progress();
-  Answer(question, status, body);
+  const bool late = core_.executor.Now() >= deadline();
+  if (!late || !absl::IsDeadlineExceeded(status)) {
+    // However late it is, a node that answers is not to blame.
+    Answer(question, status, body);
+  }
+  if (late) {
+    ExpireNow();
+    return;
+  }
   FinishIfOver();
 }
 
@@ -76,16 +84,35 @@ void FanOut::Answer(size_t question, const absl::Status& status, std::span<const
   OnAnswer(question, status, body);
 }
 
+void FanOut::OnLinkDraining(NodeLink& link, const absl::Status& why) {
+  AnswerFor(link, Which::kQueued, why);
+}
+
 void FanOut::OnLinkLost(NodeLink& link, const absl::Status& why) {
+  AnswerFor(link, Which::kAll, why);
+}
+
+void FanOut::AnswerFor(const NodeLink& link, Which which, const absl::Status& why) {
   if (ended_) {
     return;
   }
   for (size_t i = 0; i < queries_.size(); ++i) {
-    if (queries_[i].maybe_link == &link) {
+    const bool affected = which == Which::kAll || queries_[i].state == Query::State::kQueued;
+    if (queries_[i].maybe_link == &link && affected) {
       Answer(i, absl::UnavailableError(why.message()), {});
     }
   }
   FinishIfOver();
+}
+
+TimePoint FanOut::StallsAt() const {
+  TimePoint first = kNever;
+  for (const Query& query : queries_) {
+    if (query.state == Query::State::kSent) {
+      first = std::min(first, StallOf(query.sent));
+    }
+  }
+  return first;
 }
 
 void FanOut::Cancel() {
@@ -114,7 +141,7 @@ void FanOut::End(const absl::Status& cause) {
     if (query.state == Query::State::kAnswered) {
       continue;
     }
-    if (query.state == Query::State::kSent) {
+    if (query.state == Query::State::kSent && LateAnswersFor() == Duration::zero()) {
       query.maybe_link->Cancel(query.request_id);
     }
     Answer(i, cause.ok() ? absl::CancelledError("others answered") : cause, {});

@@ -18,6 +18,7 @@ class FanOut : public Operation {
  public:
   using Operation::Operation;
   void Cancel() override;
+  void OnLinkDraining(NodeLink& link, const absl::Status& why) override;
   void OnLinkLost(NodeLink& link, const absl::Status& why) override;
 
  protected:
@@ -31,14 +32,17 @@ class FanOut : public Operation {
   // Called once for every question: the node's answer, or why there is none.
   virtual void OnAnswer(size_t question, const absl::Status& status,
                         std::span<const std::byte> body) = 0;
+  // How long after the end answers are still taken, to undo at the node what they tell of: such
+  // requests are not cancelled. Zero: none are.
+  virtual Duration LateAnswersFor() const { return Duration::zero(); }
+  // An answer that came after the end.
+  virtual void OnLateAnswer(const absl::Status& /*status*/, std::span<const std::byte> /*body*/) {}
   // Whether the answers so far suffice.
   virtual bool Satisfied() const { return false; }
   // Retire and call back. `cause`: OK, or why the operation was cut short.
   virtual void Finish(const absl::Status& cause) = 0;
 
-  OperationDeadline::Waiting WaitingFor() const override {
-    return OperationDeadline::Waiting::kForNode;
-  }
+  TimePoint StallsAt() const override;
   void OnExpired(OperationDeadline::Verdict verdict) override;
 
  private:
@@ -52,6 +56,9 @@ class FanOut : public Operation {
   class ReplyCall;
   void Send(size_t question);
   void OnReply(size_t question, const absl::Status& status, std::span<const std::byte> body);
+  enum class Which { kQueued, kAll };
+  // Answer the questions that `link` cannot answer any more.
+  void AnswerFor(const NodeLink& link, Which which, const absl::Status& why);
   void Answer(size_t question, const absl::Status& status, std::span<const std::byte> body);
   // Answer everything that is open with `cause`, then finish.
   void End(const absl::Status& cause);

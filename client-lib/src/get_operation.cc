@@ -1,6 +1,7 @@
 #include "client-lib/src/get_operation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -191,6 +192,11 @@ void GetOperation::AskForPending() {
       Finalize(i++, absl::OkStatus());  // no group of the view is needed in this block
       continue;
     }
+    if (Seen(block)) {
+      // Another attempt must not replace what the caller may have used.
+      Finalize(i++, block.status);
+      continue;
+    }
     NodeLink* maybe_link = ChooseLink(block);
     if (maybe_link == nullptr) {
       Finalize(i++, block.tried.empty()
@@ -249,7 +255,6 @@ void GetOperation::Ask(size_t first, size_t end, NodeLink& link) {
   batch.first = first;
   batch.maybe_link = &link;
   batch.node = link.node();
-  batch.last_progress = core_.executor.Now();
   for (size_t i = first; i < end; ++i) {
     Block& block = blocks_[i];
     if (!block.tried.empty()) {
@@ -261,13 +266,12 @@ void GetOperation::Ask(size_t first, size_t end, NodeLink& link) {
     batch.attempts.push_back(block.attempt);
   }
   batches_.push_back(std::move(batch));
-  ++queued_batches_;
   link.WhenCapacity([self = Self<GetOperation>(), index] { self->Send(index); });
 }
 
 void GetOperation::Send(size_t index) {
   Batch& batch = batches_[index];
-  if (ended_ || batch.maybe_link == nullptr) {
+  if (ended_ || batch.state != Batch::State::kQueued) {
     return;
   }
   const Match& match = request_.match;
@@ -289,9 +293,8 @@ void GetOperation::Send(size_t index) {
     body.mutable_content_ids()->append(
         reinterpret_cast<const char*>(match.content_ids[i].bytes.data()), ContentId::kBytes);
   }
-  --queued_batches_;
-  batch.last_progress = core_.executor.Now();
-  Progress();
+  batch.state = Batch::State::kSent;
+  Moved(batch);
   batch.request_id = batch.maybe_link->Send(net::Op::kGet, body, deadline(),
                                             std::make_shared<GetCall>(Self<GetOperation>(), index));
 }
@@ -299,7 +302,7 @@ void GetOperation::Send(size_t index) {
 void GetOperation::OnPayload(size_t index, const net::FrameHeader& frame,
                              net::IncomingPayload payload) {
   Batch& batch = batches_[index];
-  if (ended_ || batch.maybe_link == nullptr) {
+  if (ended_ || batch.state != Batch::State::kSent) {
     core_.metrics.late_payloads->Increment();
     return;  // destroying the payload rejects it
   }
@@ -324,8 +327,7 @@ void GetOperation::OnPayload(size_t index, const net::FrameHeader& frame,
   }
   part->state = Part::State::kArrived;
   arrival.part = static_cast<size_t>(part - block.parts.begin());
-  batch.last_progress = core_.executor.Now();
-  Progress(2 * batch.maybe_link->rate().Predict(arrival.bytes));
+  Moved(batch);
   TakeRoom(arrival, std::move(payload));
 }
 
@@ -345,6 +347,9 @@ void GetOperation::TakeRoom(const Arrival& arrival, net::IncomingPayload payload
   *ticket = core_.ring.Wait(arrival.bytes, [self = Self<GetOperation>(), arrival, ticket,
                                             payload = std::move(payload)](RingSlot slot) mutable {
     self->tickets_.erase(*ticket);
+    Batch& waited = self->batches_[arrival.batch];
+    --waited.waiting;
+    self->Moved(waited);
     if (!self->ended_ && self->Current(arrival)) {
       self->Receive(arrival, std::move(payload), std::move(slot));
     }
@@ -356,10 +361,14 @@ void GetOperation::TakeRoom(const Arrival& arrival, net::IncomingPayload payload
     return;
   }
   tickets_.insert(*ticket);
+  ++batches_[arrival.batch].waiting;
 }
 
 void GetOperation::Receive(Arrival arrival, net::IncomingPayload payload, RingSlot slot) {
   arrival.started = core_.executor.Now();
+  Batch& batch = batches_[arrival.batch];
+  ++batch.receiving;
+  Moved(batch, 2 * batch.maybe_link->rate().Predict(arrival.bytes));
   const net::RegisteredSpan span = slot.span().Sub(0, arrival.bytes);
   payload.Receive(span, [self = Self<GetOperation>(), arrival,
                          slot = std::move(slot)](absl::Status status) mutable {
@@ -369,6 +378,7 @@ void GetOperation::Receive(Arrival arrival, net::IncomingPayload payload, RingSl
 
 void GetOperation::OnReceived(const Arrival& arrival, RingSlot slot, const absl::Status& status) {
   Batch& batch = batches_[arrival.batch];
+  --batch.receiving;
   if (status.ok()) {
     bytes_moved_ += arrival.bytes;
     core_.metrics.received_bytes->Increment(static_cast<double>(arrival.bytes));
@@ -380,11 +390,10 @@ void GetOperation::OnReceived(const Arrival& arrival, RingSlot slot, const absl:
     core_.metrics.late_payloads->Increment();
     return;
   }
+  Moved(batch);
   if (!Current(arrival)) {
     return;
   }
-  batch.last_progress = core_.executor.Now();
-  Progress();
   if (!status.ok()) {
     FailBlock(arrival.block, LostStatus(status));
     Pump();
@@ -442,7 +451,6 @@ void GetOperation::OnDecoded(const Arrival& arrival, const PartDecode& decode, D
   if (ended_) {
     return;
   }
-  Progress();
   if (!Current(arrival)) {
     Pump();  // a new attempt may have waited for this job
     return;
@@ -475,15 +483,16 @@ void GetOperation::CompletePart(const Arrival& arrival, const kernels::PartInfo&
 void GetOperation::OnReply(size_t index, const absl::Status& status,
                            std::span<const std::byte> body) {
   Batch& batch = batches_[index];
-  if (ended_ || batch.maybe_link == nullptr) {
+  if (ended_ || batch.state != Batch::State::kSent) {
     return;
   }
   if (absl::IsDeadlineExceeded(status) && core_.executor.Now() >= deadline()) {
-    OnExpired(OperationDeadline::Verdict::kOver);
+    ExpireNow();
     return;
   }
-  batch.maybe_link = nullptr;
-  Progress();
+  // The link stays: payloads may still be under way, and count only while it lasts.
+  batch.state = Batch::State::kAnswered;
+  Moved(batch);
   proto::GetReply reply;
   if (!status.ok()) {
     FailBatch(batch, status);
@@ -539,15 +548,16 @@ void GetOperation::FailBlock(size_t index, absl::Status status) {
   block.status = std::move(status);
   block.parts_done = 0;
   block.fidelity = {};
-  bool seen = false;
   for (Part& part : block.parts) {
     part.state = Part::State::kExpected;
-    seen = seen || (scope_->progress.enabled() && scope_->progress.Started(part.progress_part));
   }
-  if (seen) {
-    // The caller may have used a layer of this attempt: another attempt must not replace it.
-    Finalize(index, block.status);
-  }
+}
+
+bool GetOperation::Seen(const Block& block) const {
+  return scope_->progress.enabled() &&
+         std::any_of(block.parts.begin(), block.parts.end(), [this](const Part& part) {
+           return scope_->progress.Started(part.progress_part);
+         });
 }
 
 void GetOperation::FailBatch(const Batch& batch, const absl::Status& status) {
@@ -567,25 +577,38 @@ void GetOperation::Finalize(size_t index, absl::Status status) {
   block.status = std::move(status);
   --open_blocks_;
   if (!block.status.ok() && scope_->progress.enabled()) {
+    std::vector<size_t> parts;
     for (const Part& part : block.parts) {
-      scope_->progress.OnFailed(part.progress_part);
+      parts.push_back(part.progress_part);
     }
+    scope_->progress.OnFailed(parts);
   }
 }
 
-void GetOperation::OnLinkLost(NodeLink& link, const absl::Status& why) {
-  if (ended_) {
-    return;
-  }
+void GetOperation::OnLinkDraining(NodeLink& link, const absl::Status& why) {
   for (Batch& batch : batches_) {
-    if (batch.maybe_link != &link) {
-      continue;
+    if (batch.maybe_link == &link && batch.state == Batch::State::kQueued) {
+      LoseBatch(batch, why);
     }
-    batch.maybe_link = nullptr;
-    queued_batches_ -= batch.request_id == 0 ? 1 : 0;
-    FailBatch(batch, LostStatus(why));
   }
   Pump();
+}
+
+void GetOperation::OnLinkLost(NodeLink& link, const absl::Status& why) {
+  for (Batch& batch : batches_) {
+    if (batch.maybe_link == &link) {
+      LoseBatch(batch, why);
+    }
+  }
+  Pump();
+}
+
+void GetOperation::LoseBatch(Batch& batch, const absl::Status& why) {
+  batch.maybe_link = nullptr;
+  batch.state = Batch::State::kLost;
+  if (!ended_) {
+    FailBatch(batch, LostStatus(why));
+  }
 }
 
 void GetOperation::Cancel() {
@@ -594,9 +617,29 @@ void GetOperation::Cancel() {
   }
 }
 
-OperationDeadline::Waiting GetOperation::WaitingFor() const {
-  const bool ours = jobs_ > 0 || queued_batches_ > 0 || !tickets_.empty();
-  return ours ? OperationDeadline::Waiting::kForUs : OperationDeadline::Waiting::kForNode;
+void GetOperation::Moved(const Batch& batch, Duration allowance) {
+  // Requests of one node queue behind one another there: progress with one counts for all.
+  const TimePoint moved = After(core_.executor.Now(), allowance);
+  for (Batch& other : batches_) {
+    if (other.maybe_link == batch.maybe_link) {
+      other.moved = std::max(other.moved, moved);
+    }
+  }
+}
+
+bool GetOperation::WaitsForNode(const Batch& batch) {
+  // A node whose payloads wait for our room may be unable to answer.
+  return batch.receiving > 0 || (batch.state == Batch::State::kSent && batch.waiting == 0);
+}
+
+TimePoint GetOperation::StallsAt() const {
+  TimePoint first = kNever;
+  for (const Batch& batch : batches_) {
+    if (batch.maybe_link != nullptr && WaitsForNode(batch)) {
+      first = std::min(first, StallOf(batch.moved));
+    }
+  }
+  return first;
 }
 
 void GetOperation::OnExpired(OperationDeadline::Verdict verdict) {
@@ -604,7 +647,7 @@ void GetOperation::OnExpired(OperationDeadline::Verdict verdict) {
   const absl::Status cause = absl::DeadlineExceededError(
       verdict == OperationDeadline::Verdict::kOver ? "the deadline passed"
                                                    : "the node made no progress");
-  if (verdict == OperationDeadline::Verdict::kOver || blamed.empty()) {
+  if (verdict == OperationDeadline::Verdict::kOver) {
     End(cause);
   }
   // Losing the link fails its blocks here and everywhere else, and other nodes are asked while time
@@ -613,7 +656,6 @@ void GetOperation::OnExpired(OperationDeadline::Verdict verdict) {
     link->Drop(cause);
   }
   if (!ended_) {
-    Progress();
     Rearm();
   }
 }
@@ -621,9 +663,9 @@ void GetOperation::OnExpired(OperationDeadline::Verdict verdict) {
 std::vector<NodeLink*> GetOperation::BlamedLinks() const {
   std::vector<NodeLink*> blamed;
   for (const Batch& batch : batches_) {
-    const bool waited = batch.maybe_link != nullptr && batch.request_id != 0 &&
-                        Blames(*batch.maybe_link, batch.last_progress);
-    if (waited && std::find(blamed.begin(), blamed.end(), batch.maybe_link) == blamed.end()) {
+    const bool guilty = batch.maybe_link != nullptr && WaitsForNode(batch) &&
+                        Blames(*batch.maybe_link, batch.moved);
+    if (guilty && std::find(blamed.begin(), blamed.end(), batch.maybe_link) == blamed.end()) {
       blamed.push_back(batch.maybe_link);
     }
   }
@@ -640,7 +682,7 @@ void GetOperation::End(const absl::Status& cause) {
     for (size_t i = 0; i < batch.attempts.size(); ++i) {
       open = open || blocks_[batch.first + i].state != Block::State::kFinal;
     }
-    if (open && batch.maybe_link != nullptr && batch.request_id != 0) {
+    if (open && batch.state == Batch::State::kSent) {
       batch.maybe_link->Cancel(batch.request_id);
     }
   }
@@ -664,7 +706,9 @@ void GetOperation::Deliver() {
     core_.metrics.BlockEnded(OperationKind::kGet, block.status);
     if (block.status.ok()) {
       ++ok;
-      core_.metrics.declared_error->Observe(block.fidelity.Mean());
+      if (std::isfinite(block.fidelity.Mean())) {
+        core_.metrics.declared_error->Observe(block.fidelity.Mean());
+      }
       for (const Part& part : block.parts) {
         const kernels::PartShape shape = request_.ns->Shape(part.id.group);
         result.bytes_logical += RawBytes(shape) / shape.layers * LayersAsked(part.id.group);

@@ -32,6 +32,7 @@ class GetOperation final : public Operation {
 
   void Start() override;
   void Cancel() override;
+  void OnLinkDraining(NodeLink& link, const absl::Status& why) override;
   void OnLinkLost(NodeLink& link, const absl::Status& why) override;
 
  private:
@@ -61,10 +62,14 @@ class GetOperation final : public Operation {
   struct Batch {
     size_t first = 0;
     std::vector<uint32_t> attempts;
-    NodeLink* maybe_link = nullptr;  // null once answered or lost
+    enum class State { kQueued, kSent, kAnswered, kLost } state = State::kQueued;
+    NodeLink* maybe_link = nullptr;  // null once lost
     std::string node;
-    uint64_t request_id = 0;  // 0: waits for the node's capacity
-    TimePoint last_progress;
+    uint64_t request_id = 0;
+    uint32_t receiving = 0;  // transfers under way
+    uint32_t waiting = 0;    // payloads that wait for room in the ring
+    // When the node last made progress with this operation, or later: when it may be expected to.
+    TimePoint moved;
   };
   // One payload under way.
   struct Arrival {
@@ -102,10 +107,18 @@ class GetOperation final : public Operation {
   void CompletePart(const Arrival& arrival, const kernels::PartInfo& info);
   void FailBlock(size_t block, absl::Status status);
   void FailBatch(const Batch& batch, const absl::Status& status);
+  // Nothing more comes from the batch's node, and what is under way from it does not count.
+  void LoseBatch(Batch& batch, const absl::Status& why);
+  // Whether a layer of some attempt at `block` was decoded, which the caller may have seen.
+  bool Seen(const Block& block) const;
   void Finalize(size_t block, absl::Status status);
   uint32_t LayersAsked(size_t group) const;
 
-  OperationDeadline::Waiting WaitingFor() const override;
+  // The node of `batch` made progress, or has to from now on, with `allowance` for a transfer.
+  void Moved(const Batch& batch, Duration allowance = Duration::zero());
+  // Whether the node, and nothing of ours, is what `batch` waits for.
+  static bool WaitsForNode(const Batch& batch);
+  TimePoint StallsAt() const override;
   void OnExpired(OperationDeadline::Verdict verdict) override;
   std::vector<NodeLink*> BlamedLinks() const;
   // Finish with `cause` for every block without an outcome.
@@ -122,7 +135,6 @@ class GetOperation final : public Operation {
   uint64_t window_bytes_ = 0;  // predicted bytes of requested blocks
   uint64_t raw_bytes_ = 0;     // of all blocks asked for
   uint32_t jobs_ = 0;
-  uint32_t queued_batches_ = 0;
   uint64_t bytes_moved_ = 0;
   bool loss_logged_ = false;
   bool ended_ = false;

@@ -42,27 +42,38 @@ void LayerProgress::OnDecoded(size_t part) {
   Report(group, complete);
 }
 
-void LayerProgress::OnFailed(size_t part) {
+void LayerProgress::OnFailed(std::span<const size_t> parts) {
   if (!enabled()) {
     return;
   }
-  uint8_t group = 0;
-  std::vector<uint32_t> complete;
+  // By group: a block's parts fail together, so that none of them speaks for the others.
+  std::vector<std::vector<uint32_t>> complete;
   {
     MutexLock lock(mutex_);
-    Part& lost = parts_[part];
-    if (std::exchange(lost.failed, true)) {
-      return;
+    complete.resize(groups_.size());
+    for (const size_t part : parts) {
+      Part& lost = parts_[part];
+      if (std::exchange(lost.failed, true)) {
+        continue;
+      }
+      Group& group = groups_[lost.group];
+      --group.alive;
+      for (uint32_t layer = lost.decoded; layer < lost.layers; ++layer) {
+        if (--group.missing[layer] == 0) {
+          complete[lost.group].push_back(layer);
+        }
+      }
     }
-    group = lost.group;
-    const bool others = --groups_[group].alive > 0;
-    for (uint32_t layer = lost.decoded; layer < lost.layers; ++layer) {
-      if (--groups_[group].missing[layer] == 0 && others) {
-        complete.push_back(layer);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].alive == 0) {
+        complete[g].clear();
       }
     }
   }
-  Report(group, complete);
+  for (size_t g = 0; g < complete.size(); ++g) {
+    std::sort(complete[g].begin(), complete[g].end());
+    Report(static_cast<uint8_t>(g), complete[g]);
+  }
 }
 
 bool LayerProgress::Started(size_t part) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "common/ids.h"
@@ -22,8 +23,8 @@ class LayerProgress {
   size_t AddPart(uint8_t group, uint32_t layers);
   // The next layer of `part` is decoded.
   void OnDecoded(size_t part);
-  // The block of `part` failed for good: nobody waits for its layers.
-  void OnFailed(size_t part);
+  // A block failed for good: nobody waits for the layers of `parts`, all the parts it has.
+  void OnFailed(std::span<const size_t> parts);
   // Whether a layer of `part` has been decoded, which its caller may have seen.
   bool Started(size_t part) const;
   bool enabled() const { return static_cast<bool>(on_layer_); }

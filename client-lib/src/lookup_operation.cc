@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "client-lib/src/acceptance.h"
+#include "client-lib/src/lease.h"
+#include "kernels/codec.h"
 
 namespace tokura {
 namespace {
@@ -16,10 +18,18 @@ size_t KeysMax(const NodeLink& link) {
   return limit == 0 ? kKeysPerMessageMax : std::min(limit, kKeysPerMessageMax);
 }
 
+constexpr size_t kCodecNameBytesMax = 64;
+
+// A match repeats the codec's name for every block: a long one would multiply.
+bool Known(const proto::Form& form) {
+  return form.codec().size() <= kCodecNameBytesMax && kernels::FindCodec(form.codec()).ok();
+}
+
 bool Consistent(const proto::LookupReply& reply, size_t asked) {
   const size_t blocks = reply.prefix_blocks();
   if (blocks > asked || static_cast<size_t>(reply.form_of_block_size()) < blocks ||
-      reply.content_ids().size() < blocks * ContentId::kBytes) {
+      reply.content_ids().size() < blocks * ContentId::kBytes ||
+      !std::all_of(reply.forms().begin(), reply.forms().end(), Known)) {
     return false;
   }
   return std::all_of(
@@ -141,18 +151,35 @@ void AcquireOperation::Start() {
 void AcquireOperation::OnAnswer(size_t, const absl::Status& status,
                                 std::span<const std::byte> body) {
   answer_ = status;
-  proto::AcquireReply reply;
-  if (!status.ok() || !reply.ParseFromArray(body.data(), static_cast<int>(body.size())) ||
-      reply.lease().size() != LeaseToken::kBytes) {
+  std::optional<Match> held = status.ok() ? HeldFrom(body) : std::nullopt;
+  if (!held) {
     return;
   }
-  held_ = MatchFromReply(*request_.ns, request_.match.keys, reply.held());
-  if (held_.blocks() > 0) {
-    held_.node = request_.match.node;
-    held_.incarnation = request_.match.incarnation;
-    held_.lease =
-        LeaseToken::FromBytes(std::as_bytes(std::span(reply.lease())).first<LeaseToken::kBytes>());
+  if (held->blocks() == 0) {
+    ReleaseLease(core_, *held);
+    return;
   }
+  held_ = std::move(*held);
+}
+
+void AcquireOperation::OnLateAnswer(const absl::Status& status, std::span<const std::byte> body) {
+  if (const std::optional<Match> held = status.ok() ? HeldFrom(body) : std::nullopt) {
+    ReleaseLease(core_, *held);
+  }
+}
+
+std::optional<Match> AcquireOperation::HeldFrom(std::span<const std::byte> body) const {
+  proto::AcquireReply reply;
+  if (!reply.ParseFromArray(body.data(), static_cast<int>(body.size())) ||
+      reply.lease().size() != LeaseToken::kBytes) {
+    return std::nullopt;
+  }
+  Match held = MatchFromReply(*request_.ns, request_.match.keys, reply.held());
+  held.node = request_.match.node;
+  held.incarnation = request_.match.incarnation;
+  held.lease =
+      LeaseToken::FromBytes(std::as_bytes(std::span(reply.lease())).first<LeaseToken::kBytes>());
+  return held;
 }
 
 void AcquireOperation::Finish(const absl::Status& cause) {

@@ -57,6 +57,11 @@ class AcquireOperation final : public FanOut {
   void OnAnswer(size_t question, const absl::Status& status,
                 std::span<const std::byte> body) override;
   void Finish(const absl::Status& cause) override;
+  // A lease that nobody hears of must not keep its blocks pinned.
+  Duration LateAnswersFor() const override { return core_.options.dead_after; }
+  void OnLateAnswer(const absl::Status& status, std::span<const std::byte> body) override;
+  // What the reply grants; nothing when it cannot be read. The match may be empty and have a lease.
+  std::optional<Match> HeldFrom(std::span<const std::byte> body) const;
 
   Request request_;
   ClientCore::LookupCallback done_;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
 #include "common/log.h"
 
 namespace tokura {
@@ -25,7 +24,7 @@ class NodeLink::CountedCall final : public net::Call {
   }
   void OnReply(absl::Status status, std::span<const std::byte> body) override {
     if (generation_ == link_->generation_) {
-      link_->RequestEnded(id_);
+      link_->RequestEnded(id_, status.ok() ? Ended::kAnswered : Ended::kOtherwise);
     }
     call_->OnReply(std::move(status), body);
   }
@@ -90,13 +89,13 @@ absl::Status NodeLink::trouble() const {
   return usable() ? absl::OkStatus() : last_error_;
 }
 
-Duration NodeLink::SilentFor(TimePoint now) const {
-  return channel_ && channel_->last_heard() <= waiting_since_ ? now - waiting_since_
-                                                              : Duration::zero();
+TimePoint NodeLink::silent_since() const {
+  return channel_ && channel_->last_heard() <= waiting_since_ ? waiting_since_ : kNever;
 }
 
 void NodeLink::WhenCapacity(Task send) {
-  if (waiting_.empty() && HasCapacity()) {
+  // On a link that is not usable Send answers at once: nobody would ever serve a waiter.
+  if (!usable() || (waiting_.empty() && HasCapacity())) {
     send();
     return;
   }
@@ -105,8 +104,13 @@ void NodeLink::WhenCapacity(Task send) {
 
 uint64_t NodeLink::Send(net::Op op, const google::protobuf::MessageLite& body, TimePoint deadline,
                         std::shared_ptr<net::Call> call) {
-  TOKURA_CHECK(usable());
-  if (channel_->last_heard() > waiting_since_) {
+  if (!usable()) {
+    executor_.Post([call = std::move(call), why = absl::UnavailableError(last_error_.message())] {
+      call->OnReply(why, {});
+    });
+    return 0;
+  }
+  if (op != net::Op::kPut && channel_->last_heard() > waiting_since_) {
     waiting_since_ = executor_.Now();
   }
   auto counted = std::make_shared<CountedCall>(shared_from_this(), std::move(call));
@@ -118,12 +122,20 @@ uint64_t NodeLink::Send(net::Op op, const google::protobuf::MessageLite& body, T
 
 void NodeLink::SendPayload(uint64_t request_id, uint32_t index, PartId part,
                            std::span<const net::RegisteredSpan> pieces, net::Done done) {
+  if (outstanding_.count(request_id) == 0) {
+    executor_.Post([done = std::move(done)]() mutable {
+      done(absl::CancelledError("the request of this payload has ended"));
+    });
+    return;
+  }
   channel_->SendPayload(request_id, net::Op::kPut, index, part, pieces, std::move(done));
 }
 
 void NodeLink::Cancel(uint64_t request_id) {
-  channel_->Cancel(request_id);
-  RequestEnded(request_id);
+  if (outstanding_.count(request_id) > 0) {
+    channel_->Cancel(request_id);
+    RequestEnded(request_id, Ended::kOtherwise);
+  }
 }
 
 absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welcome) {
@@ -135,7 +147,8 @@ absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welc
   incarnation_ = welcome.incarnation();
   limits_ = welcome.limits();
   logged_trouble_.clear();
-  Succeed();
+  last_error_ = absl::UnavailableError(absl::StrCat("the connection to node ", node_, " ends"));
+  OnConnected();
   up_ = true;
   Log(LogLevel::kInfo, "client", "node_connected",
       {{"node", node_}, {"address", address().ToString()}, {"incarnation", incarnation_}});
@@ -151,11 +164,10 @@ absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welc
 void NodeLink::OnGoodbye(net::ClientChannel&) {
   draining_ = true;
   last_error_ = absl::UnavailableError(absl::StrCat("node ", node_, " drains"));
-  waiting_.clear();
   Fail();
-  if (outstanding_.empty()) {
-    channel_->Close(net::CloseMode::kFlush);
-  }
+  waiting_.clear();
+  owner_.OnLinkDraining(*this, last_error_);
+  CloseIfDrained();
 }
 
 void NodeLink::OnDown(net::ClientChannel&, absl::Status why) {
@@ -167,7 +179,7 @@ void NodeLink::OnDown(net::ClientChannel&, absl::Status why) {
   }
   if (!stopping_) {
     if (breaker_.state() != net::Breaker::State::kOpen) {
-      last_error_ = why;
+      last_error_ = why.ok() ? absl::UnavailableError("the connection was closed") : why;
       if (!draining_) {
         LogTrouble(why);
       }
@@ -216,9 +228,9 @@ void NodeLink::Fail() {
   }
 }
 
-void NodeLink::Succeed() {
+void NodeLink::OnConnected() {
   const net::Breaker::State before = breaker_.state();
-  breaker_.OnSuccess();
+  breaker_.OnProbeAnswered();
   metrics_.BreakerMoved(before, breaker_.state());
 }
 
@@ -231,15 +243,23 @@ void NodeLink::Lose(const absl::Status& why) {
   }
 }
 
-void NodeLink::RequestEnded(uint64_t request_id) {
+void NodeLink::RequestEnded(uint64_t request_id, Ended how) {
   if (outstanding_.erase(request_id) == 0) {
     return;
   }
-  while (!waiting_.empty() && HasCapacity()) {
+  if (how == Ended::kAnswered && breaker_.AllowsRequests()) {
+    breaker_.OnSuccess();
+  }
+  // Those who wait on a link that is not usable any more hear of it by OnLinkLost.
+  while (usable() && !waiting_.empty() && HasCapacity()) {
     Task send = std::move(waiting_.front());
     waiting_.pop_front();
     send();
   }
+  CloseIfDrained();
+}
+
+void NodeLink::CloseIfDrained() {
   if (draining_ && outstanding_.empty() && channel_) {
     channel_->Close(net::CloseMode::kFlush);
   }

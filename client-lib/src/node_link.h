@@ -29,6 +29,9 @@ class NodeLink final : public net::ClientChannelOwner,
     virtual uint64_t FencedBelow(const std::string& node) const = 0;
     // Requests may be sent from now on.
     virtual void OnLinkUp(NodeLink& link) = 0;
+    // The node drains: the link is not usable any more, waiters of WhenCapacity are gone, and
+    // requests under way may finish.
+    virtual void OnLinkDraining(NodeLink& link, const absl::Status& why) = 0;
     // Every request on the link is lost, and what it still delivers must not be used. Called once
     // for each OnLinkUp, before anything else can be sent on it.
     virtual void OnLinkLost(NodeLink& link, const absl::Status& why) = 0;
@@ -53,6 +56,8 @@ class NodeLink final : public net::ClientChannelOwner,
 
   // Whether a request may be sent now.
   bool usable() const;
+  // Whether requests may be under way: between OnLinkUp and OnLinkLost.
+  bool up() const { return up_; }
   const net::Address& address() const { return options_.address; }
   // Name and incarnation of the node that answered last; empty and 0 before.
   const std::string& node() const { return node_; }
@@ -61,18 +66,21 @@ class NodeLink final : public net::ClientChannelOwner,
   net::Breaker::State breaker() const { return breaker_.state(); }
   // Why the link is not usable; OK when it is.
   absl::Status trouble() const;
-  // How long requests have been sent without any sign of life from the node.
-  Duration SilentFor(TimePoint now) const;
+  // Since when requests have been sent without any sign of life from the node; kNever when there
+  // has been one. Puts do not count: a node may be silent until it has all their parts.
+  TimePoint silent_since() const;
   RateEstimator& rate() { return rate_; }
   const RateEstimator& rate() const { return rate_; }
 
   // Run `send` now, or when the node's limit of outstanding requests allows; destroyed unrun when
-  // the link is lost first (OnLinkLost tells). `send` calls Send at most once.
+  // the link drains or is lost first (OnLinkDraining and OnLinkLost tell). `send` calls Send at
+  // most once.
   void WhenCapacity(Task send);
-  // As ClientChannel; only when usable.
+  // As ClientChannel. When the link is not usable: 0, and `call` is answered UNAVAILABLE.
   uint64_t Send(net::Op op, const google::protobuf::MessageLite& body, TimePoint deadline,
                 std::shared_ptr<net::Call> call);
-  // As ClientChannel. `request_id` is one of this connection's.
+  // As ClientChannel. `request_id` is one of this connection's; the payload of any other request is
+  // CANCELLED.
   void SendPayload(uint64_t request_id, uint32_t index, PartId part,
                    std::span<const net::RegisteredSpan> pieces, net::Done done);
   // As ClientChannel; a request that has been answered is left alone.
@@ -88,10 +96,12 @@ class NodeLink final : public net::ClientChannelOwner,
   void Connect();
   void ScheduleProbe();
   void Fail();
-  void Succeed();
+  void OnConnected();
   void Lose(const absl::Status& why);
-  // An outstanding request is over, in whichever way; ids of requests that were are ignored.
-  void RequestEnded(uint64_t request_id);
+  enum class Ended { kAnswered, kOtherwise };
+  // An outstanding request is over; ids of requests that were are ignored.
+  void RequestEnded(uint64_t request_id, Ended how);
+  void CloseIfDrained();
   bool HasCapacity() const;
   void LogTrouble(const absl::Status& why);
 

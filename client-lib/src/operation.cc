@@ -23,10 +23,6 @@ void Operation::StopClock() {
   core_.executor.CancelTimer(std::exchange(timer_, 0));
 }
 
-void Operation::Progress(Duration allowance) {
-  clock_.Progress(core_.executor.Now(), allowance);
-}
-
 void Operation::Retire(ResultLabel result) {
   StopClock();
   core_.metrics.OperationEnded(kind_, result, core_.executor.Now() - started_);
@@ -35,34 +31,44 @@ void Operation::Retire(ResultLabel result) {
 }
 
 void Operation::Hurry(Duration soon) {
-  clock_.ShortenTo(core_.executor.Now() + soon);
+  clock_.ShortenTo(After(core_.executor.Now(), soon));
   Rearm();
 }
 
-bool Operation::Blames(const NodeLink& link, TimePoint last_progress) const {
+TimePoint Operation::StallOf(TimePoint moved) const {
+  return After(core_.pauses.Counted(moved), core_.options.progress_timeout);
+}
+
+bool Operation::Blames(const NodeLink& link, TimePoint moved) const {
   const TimePoint now = core_.executor.Now();
-  const Duration patience = core_.options.progress_timeout;
   // The second clause convicts a dead node that only ever sees requests with short deadlines.
-  return now - last_progress >= patience || link.SilentFor(now) >= patience;
+  return now >= StallOf(moved) || now >= StallOf(link.silent_since());
 }
 
 void Operation::Arm() {
-  timer_ = core_.executor.RunAt(clock_.NextCheck(core_.executor.Now(), WaitingFor()),
-                                [weak = weak_from_this()] {
-                                  if (const std::shared_ptr<Operation> self = weak.lock()) {
-                                    self->OnTimer();
-                                  }
-                                });
+  timer_due_ = clock_.NextCheck(core_.executor.Now(), StallsAt());
+  timer_ = core_.executor.RunAt(timer_due_, [weak = weak_from_this()] {
+    if (const std::shared_ptr<Operation> self = weak.lock()) {
+      self->OnTimer();
+    }
+  });
 }
 
 void Operation::OnTimer() {
   timer_ = 0;
-  const OperationDeadline::Verdict verdict = clock_.Check(core_.executor.Now(), WaitingFor());
+  const TimePoint now = core_.executor.Now();
+  core_.pauses.OnTimer(timer_due_, now, core_.options.progress_timeout);
+  const OperationDeadline::Verdict verdict = clock_.Check(now, StallsAt());
   if (verdict == OperationDeadline::Verdict::kGoOn) {
     Arm();
     return;
   }
   OnExpired(verdict);
+}
+
+void Operation::ExpireNow() {
+  core_.pauses.OnTimer(deadline(), core_.executor.Now(), core_.options.progress_timeout);
+  OnExpired(OperationDeadline::Verdict::kOver);
 }
 
 }  // namespace tokura

@@ -36,6 +36,7 @@ struct CoreContext {
   NodeDirectory& directory;
   ClientMetrics& metrics;
   CodecLoad& codec;
+  PauseWatch& pauses;
 };
 
 // One call of the client under way. Owned by the core's executor. Held by shared_ptr; owners: the
@@ -60,7 +61,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
   virtual void Start() = 0;
   // Finish soon with CANCELLED for what has not finished.
   virtual void Cancel() = 0;
-  // Requests on `link` are lost. The link is not usable now.
+  // The node drains: what has not been sent to it will not be, what has been may finish.
+  virtual void OnLinkDraining(NodeLink& link, const absl::Status& why) = 0;
+  // Requests on `link` are lost, and what it still delivers must not be used. The link is not
+  // usable now.
   virtual void OnLinkLost(NodeLink& link, const absl::Status& why) = 0;
 
  protected:
@@ -72,18 +76,23 @@ class Operation : public std::enable_shared_from_this<Operation> {
     StopClock();
     Arm();
   }
-  void Progress(Duration allowance = Duration::zero());
   // Leave the core and count how it ended. The caller's callback follows.
   void Retire(ResultLabel result);
   TimePoint deadline() const { return clock_.end(); }
   // End no later than now + `soon`.
   void Hurry(Duration soon);
 
-  virtual OperationDeadline::Waiting WaitingFor() const = 0;
-  // The deadline passed, or the nodes made no progress for progress_timeout: finish now.
+  // When a node stalls that this operation waits for now, and on nothing of its own; kNever when it
+  // waits for none.
+  virtual TimePoint StallsAt() const = 0;
+  // The deadline passed, or a node stalled: finish, or turn to other nodes.
   virtual void OnExpired(OperationDeadline::Verdict verdict) = 0;
-  // Whether a request that last moved at `last_progress` convicts its node.
-  bool Blames(const NodeLink& link, TimePoint last_progress) const;
+  // The deadline passed, as another timer of this operation found.
+  void ExpireNow();
+  // When a node stalls that is waited for since it last made progress at `moved`.
+  TimePoint StallOf(TimePoint moved) const;
+  // Whether a node that is waited for since `moved` is convicted.
+  bool Blames(const NodeLink& link, TimePoint moved) const;
 
   template <typename T>
   std::shared_ptr<T> Self() {
@@ -101,6 +110,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   OnRetired on_retired_;
   const TimePoint started_;
   OperationDeadline clock_;
+  TimePoint timer_due_;
   TimerId timer_ = 0;
 };
 

@@ -255,7 +255,6 @@ void PutOperation::OnEncoded(size_t part, const PartEncode& encode, RingSlot slo
   if (ended_) {
     return;
   }
-  Progress();
   if (!encode.status().ok() && !BlockOver(part)) {
     // The view was checked before, so this is the same for every block of the operation.
     End(encode.status());
@@ -305,8 +304,7 @@ void PutOperation::SendBatch(size_t index) {
   body.set_first_shard(scope_->view.first_shard);
   body.set_shard_count(scope_->view.shards);
   batch.state = Batch::State::kSent;
-  batch.last_progress = core_.executor.Now();
-  Progress();
+  Moved();
   batch.request_id = maybe_link_->Send(net::Op::kPut, body, deadline(),
                                        std::make_shared<PutCall>(Self<PutOperation>(), index));
   for (Encoded& encoded : std::exchange(batch.ready, {})) {
@@ -319,8 +317,8 @@ void PutOperation::SendPart(Encoded encoded) {
   const size_t index = part.block / blocks_per_batch_;
   Batch& batch = batches_[index];
   ++blocks_[part.block].parts_offered;
-  batch.last_progress = core_.executor.Now();
-  Progress(2 * maybe_link_->rate().Predict(encoded.bytes));
+  ++batch.sending;
+  Moved(2 * maybe_link_->rate().Predict(encoded.bytes));
   const net::RegisteredSpan piece = encoded.slot.span().Sub(0, encoded.bytes);
   // The slot is the transport's until Done, whatever becomes of the operation.
   maybe_link_->SendPayload(batch.request_id, static_cast<uint32_t>(part.block - batch.first),
@@ -337,10 +335,8 @@ void PutOperation::OnSent(size_t index, size_t bytes, const absl::Status& status
     bytes_moved_ += bytes;
     core_.metrics.sent_bytes->Increment(static_cast<double>(bytes));
   }
-  if (!ended_) {
-    batches_[index].last_progress = core_.executor.Now();
-    Progress();
-  }
+  --batches_[index].sending;
+  Moved();
 }
 
 void PutOperation::OnReply(size_t index, const absl::Status& status,
@@ -350,11 +346,11 @@ void PutOperation::OnReply(size_t index, const absl::Status& status,
     return;
   }
   if (absl::IsDeadlineExceeded(status) && core_.executor.Now() >= deadline()) {
-    OnExpired(OperationDeadline::Verdict::kOver);
+    ExpireNow();
     return;
   }
   batch.state = Batch::State::kAnswered;
-  Progress();
+  Moved();
   proto::PutReply reply;
   absl::Status readable = status;
   if (status.ok() && (!reply.ParseFromArray(body.data(), static_cast<int>(body.size())) ||
@@ -387,6 +383,23 @@ void PutOperation::Finalize(size_t index, absl::Status status) {
   --open_blocks_;
 }
 
+void PutOperation::OnLinkDraining(NodeLink& link, const absl::Status& why) {
+  if (ended_ || maybe_link_ != &link) {
+    return;
+  }
+  for (Batch& batch : batches_) {
+    if (batch.state != Batch::State::kUnsent && batch.state != Batch::State::kQueued) {
+      continue;
+    }
+    Abandon(batch);
+    for (size_t b = batch.first; b < batch.first + batch.count; ++b) {
+      Finalize(b, absl::UnavailableError(why.message()));
+    }
+  }
+  Pump();
+  FinishIfOver();
+}
+
 void PutOperation::OnLinkLost(NodeLink& link, const absl::Status& why) {
   if (ended_ || maybe_link_ != &link) {
     return;
@@ -412,10 +425,7 @@ void PutOperation::Cancel() {
   }
   const absl::Status cause = absl::CancelledError("cancelled by the caller");
   for (Batch& batch : batches_) {
-    bool all_offered = batch.state == Batch::State::kSent;
-    for (size_t b = batch.first; b < batch.first + batch.count; ++b) {
-      all_offered = all_offered && (blocks_[b].final || Offered(blocks_[b]));
-    }
+    const bool all_offered = batch.state == Batch::State::kSent && AllOffered(batch);
     if (all_offered || batch.state == Batch::State::kAnswered) {
       continue;  // the node will tell what became of it
     }
@@ -458,21 +468,32 @@ void PutOperation::FinishIfOver() {
   }
 }
 
-OperationDeadline::Waiting PutOperation::WaitingFor() const {
-  const bool queued = std::any_of(batches_.begin(), batches_.end(), [](const Batch& batch) {
-    return batch.state == Batch::State::kQueued;
+void PutOperation::Moved(Duration allowance) {
+  moved_ = std::max(moved_, After(core_.executor.Now(), allowance));
+}
+
+bool PutOperation::AllOffered(const Batch& batch) const {
+  for (size_t b = batch.first; b < batch.first + batch.count; ++b) {
+    if (!blocks_[b].final && !Offered(blocks_[b])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool PutOperation::WaitsForNode() const {
+  return std::any_of(batches_.begin(), batches_.end(), [this](const Batch& batch) {
+    return batch.state == Batch::State::kSent && (batch.sending > 0 || AllOffered(batch));
   });
-  return encoding_ > 0 || ticket_ != 0 || queued ? OperationDeadline::Waiting::kForUs
-                                                 : OperationDeadline::Waiting::kForNode;
+}
+
+TimePoint PutOperation::StallsAt() const {
+  return maybe_link_ != nullptr && WaitsForNode() ? StallOf(moved_) : kNever;
 }
 
 void PutOperation::OnExpired(OperationDeadline::Verdict) {
-  NodeLink* maybe_blamed = nullptr;
-  for (const Batch& batch : batches_) {
-    if (batch.state == Batch::State::kSent && Blames(*maybe_link_, batch.last_progress)) {
-      maybe_blamed = maybe_link_;
-    }
-  }
+  const bool guilty = maybe_link_ != nullptr && WaitsForNode() && Blames(*maybe_link_, moved_);
+  NodeLink* const maybe_blamed = guilty ? maybe_link_ : nullptr;
   const absl::Status cause = absl::DeadlineExceededError("the node did not answer in time");
   End(cause);
   if (maybe_blamed != nullptr) {

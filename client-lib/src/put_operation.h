@@ -32,6 +32,7 @@ class PutOperation final : public Operation {
 
   void Start() override;
   void Cancel() override;
+  void OnLinkDraining(NodeLink& link, const absl::Status& why) override;
   void OnLinkLost(NodeLink& link, const absl::Status& why) override;
 
  private:
@@ -58,7 +59,7 @@ class PutOperation final : public Operation {
     size_t count = 0;
     enum class State { kUnsent, kQueued, kSent, kAnswered } state = State::kUnsent;
     uint64_t request_id = 0;
-    TimePoint last_progress;
+    uint32_t sending = 0;        // transfers under way
     std::vector<Encoded> ready;  // encoded before the announcement could be sent
   };
 
@@ -90,7 +91,13 @@ class PutOperation final : public Operation {
   void OnQuiet();
   void FinishIfOver();
 
-  OperationDeadline::Waiting WaitingFor() const override;
+  // The node made progress, or has to from now on, with `allowance` for a transfer.
+  void Moved(Duration allowance = Duration::zero());
+  // Whether all parts of the batch's blocks are offered.
+  bool AllOffered(const Batch& batch) const;
+  // Whether the node, and nothing of ours, is what some batch waits for.
+  bool WaitsForNode() const;
+  TimePoint StallsAt() const override;
   void OnExpired(OperationDeadline::Verdict verdict) override;
   // The outcome of a block that has none when `cause` ends the operation.
   absl::Status StatusAtEnd(const Block& block, const absl::Status& cause) const;
@@ -117,6 +124,7 @@ class PutOperation final : public Operation {
   size_t next_part_ = 0;
   size_t open_blocks_ = 0;
   uint32_t encoding_ = 0;
+  TimePoint moved_;  // when the node last made progress, or later: when it may be expected to
   Ring::Ticket ticket_ = 0;
   uint64_t bytes_moved_ = 0;
   enum class ViewState { kHeld, kClosing, kReleased } view_state_ = ViewState::kHeld;

@@ -9,8 +9,8 @@
 
 namespace tokura {
 
-// A put under way. Thread-safe. Destroying it does not cancel; the view must stay valid until
-// WaitReleased returned.
+// A put under way. Thread-safe; may outlive its client, whose end cancels it. Destroying it does
+// not cancel; the view must stay valid until WaitReleased returned.
 class PutHandle {
  public:
   virtual ~PutHandle() = default;
@@ -21,8 +21,8 @@ class PutHandle {
   virtual void Cancel() = 0;
 };
 
-// A get under way. Thread-safe. Destroying it cancels and waits until the view is no longer
-// written.
+// A get under way. Thread-safe; may outlive its client, whose end cancels it. Destroying it cancels
+// and waits until the view is no longer written.
 class GetHandle {
  public:
   virtual ~GetHandle() = default;

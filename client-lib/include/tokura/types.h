@@ -120,7 +120,8 @@ struct GetResult {
   std::vector<absl::Status>
       blocks;  // OK, NOT_FOUND, DATA_LOSS, DEADLINE_EXCEEDED, UNAVAILABLE, CANCELLED, …
   std::vector<std::string> codecs;     // of OK blocks
-  std::vector<double> declared_error;  // mean over layers, of OK blocks; 0 = exact
+  std::vector<double> declared_error;  // mean over layers, of OK blocks; 0 = exact, +infinity =
+                                       // lossy and never measured
   std::vector<bool> proxy_error;
   uint64_t bytes_moved = 0;    // payload over the wire
   uint64_t bytes_logical = 0;  // raw size of OK blocks
@@ -131,6 +132,10 @@ struct PutOptions {
   std::optional<std::string> codec;  // default: ingest_codec
   uint32_t first_block = 0;          // of the chain
   uint32_t blocks = 0;               // 0: all complete blocks that the view covers
+  // Total; default: progress_timeout plus twice the predicted encoding and transfer. A put ends
+  // earlier when its node makes no progress for progress_timeout while it has everything it needs,
+  // since another node's copy would have to be encoded from the start; put again when time is left.
+  // Duration::max() is no limit, here and everywhere.
   std::optional<Duration> deadline;
   // Writers of one sharded block share this, so that their parts join; unset: made anew (single
   // writer).

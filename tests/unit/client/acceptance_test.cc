@@ -26,6 +26,34 @@ TEST(BlockFidelityTest, ShardsAddUpWithinALayerAndGroupsFollow) {
   EXPECT_FALSE(block.proxy());
 }
 
+TEST(BlockFidelityTest, UnknownErrorIsNeverTakenForExact) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  kernels::PartInfo unmeasured = Info(Fidelity::kQuantized, 0, 0, {{0, 0}, {0, 0}});
+  unmeasured.error.measured = false;
+  const kernels::PartInfo unknown[] = {
+      unmeasured,
+      Info(Fidelity::kQuantized, 0, 0, {}),
+      Info(Fidelity::kQuantized, 0, 0, {{kInfinity, 0}}),
+      Info(Fidelity::kQuantized, 0, 0, {{kInfinity, kInfinity}}),
+      Info(Fidelity::kQuantized, 0, 0, {{0.1, 0}}),
+      Info(Fidelity::kQuantized, 0, 0, {{kNan, 1}}),
+      Info(Fidelity::kQuantized, 0, 0, {{1, -1}}),
+  };
+  for (const kernels::PartInfo& info : unknown) {
+    BlockFidelity block;
+    block.Add(Info(Fidelity::kQuantized, 1, 0, {{0.01, 1}}));
+    block.Add(info);
+    EXPECT_EQ(block.Mean(), kInfinity);
+    EXPECT_TRUE(block.Acceptable({}, {}));
+    EXPECT_FALSE(block.Acceptable({}, {.max_error = 1e9}));
+    EXPECT_FALSE(block.Acceptable({}, {.max_error = 0.0}));
+  }
+  BlockFidelity constant;
+  constant.Add(Info(Fidelity::kQuantized, 0, 0, {{0, 0}, {0, 1}}));
+  EXPECT_EQ(constant.Mean(), 0) << "measured, and nothing was lost";
+}
+
 TEST(BlockFidelityTest, AcceptsWhatTheCallerTolerates) {
   const ClientOptions options;
   ClientOptions proxies;

@@ -79,7 +79,7 @@ absl::Status FakeNode::OnHello(net::ServerChannel&, const proto::Hello& hello,
   welcome->mutable_limits()->set_keys_max(1024);
   welcome->mutable_limits()->set_blocks_max(options_.blocks_max);
   welcome->mutable_limits()->set_requests_max(options_.requests_max);
-  return absl::OkStatus();
+  return hello_answer;
 }
 
 void FakeNode::OnRequest(net::ServerChannel& channel, const net::FrameHeader& frame,
@@ -138,6 +138,9 @@ proto::LookupReply FakeNode::Describe(const std::string& keys) {
         reinterpret_cast<const char*>(block.content_id.bytes.data()), ContentId::kBytes);
     reply.set_prefix_blocks(reply.prefix_blocks() + 1);
   }
+  if (describe) {
+    describe(&reply);
+  }
   return reply;
 }
 
@@ -151,7 +154,7 @@ void FakeNode::OnAcquire(net::ServerChannel& channel, const net::FrameHeader& fr
                          const proto::AcquireRequest& request) {
   proto::AcquireReply reply;
   *reply.mutable_held() = Describe(request.keys());
-  if (reply.held().prefix_blocks() > 0) {
+  if (reply.held().prefix_blocks() > 0 || describe) {
     reply.set_lease(std::string(LeaseToken::kBytes, 'L'));
   }
   channel.Reply(frame, absl::OkStatus(), &reply);

@@ -62,6 +62,10 @@ class FakeNode final : public net::ServerChannelOwner {
   std::function<bool(const BlockKey& key, PartId part, std::vector<std::byte>* bytes)> tamper;
   // Status of a whole request instead of an answer.
   std::map<net::Op, absl::Status> refuse;
+  // Answer to HELLO.
+  absl::Status hello_answer;
+  // Called with what a lookup or acquire is told; may change it.
+  std::function<void(proto::LookupReply*)> describe;
   // Answer gets only after this many further requests of any kind. 0: at once.
   std::function<void()> before_get_reply;
 

@@ -15,6 +15,7 @@ using Report = std::pair<size_t, uint32_t>;
 
 class LayerProgressTest : public ::testing::Test {
  protected:
+  void Fail(std::vector<size_t> parts) { progress_.OnFailed(parts); }
   std::vector<Report> reports_;
   LayerProgress progress_{[this](size_t g, uint32_t l) { reports_.emplace_back(g, l); }, 10};
 };
@@ -35,8 +36,8 @@ TEST_F(LayerProgressTest, NobodyWaitsForAFailedPart) {
   const size_t a = progress_.AddPart(1, 2);
   const size_t b = progress_.AddPart(1, 2);
   progress_.OnDecoded(a);
-  progress_.OnFailed(b);
-  progress_.OnFailed(b);
+  Fail({b});
+  Fail({b});
   EXPECT_THAT(reports_, ElementsAre(Report{1, 10}));
   progress_.OnDecoded(b);  // a straggler of the failed part
   progress_.OnDecoded(a);
@@ -45,11 +46,26 @@ TEST_F(LayerProgressTest, NobodyWaitsForAFailedPart) {
   EXPECT_FALSE(progress_.Started(b));
 }
 
+TEST_F(LayerProgressTest, PartsOfAFailedBlockDoNotSpeakForOneAnother) {
+  const size_t a = progress_.AddPart(0, 2);
+  const size_t b = progress_.AddPart(0, 2);
+  progress_.OnDecoded(b);
+  Fail({a, b});
+  EXPECT_THAT(reports_, IsEmpty()) << "no block succeeded";
+  const size_t c = progress_.AddPart(1, 1);
+  const size_t d = progress_.AddPart(1, 1);
+  const size_t other = progress_.AddPart(1, 1);
+  progress_.OnDecoded(other);
+  progress_.OnDecoded(d);
+  Fail({c, d});
+  EXPECT_THAT(reports_, ElementsAre(Report{1, 10}));
+}
+
 TEST_F(LayerProgressTest, NothingIsReportedWhenEverythingFailed) {
   const size_t a = progress_.AddPart(0, 2);
   const size_t b = progress_.AddPart(0, 2);
-  progress_.OnFailed(a);
-  progress_.OnFailed(b);
+  Fail({a});
+  Fail({b});
   EXPECT_THAT(reports_, IsEmpty());
 }
 
