@@ -18,11 +18,13 @@ void Checker::OnPut(uint32_t chain, uint32_t first_block, uint32_t blocks, Varia
                     const std::string& codec) {
   for (uint32_t block = first_block; block < first_block + blocks; ++block) {
     auto& of_key = candidates_[{universe_.chain(chain).keys()[block], block}];
-    const bool known = std::any_of(of_key.begin(), of_key.end(), [&](const Candidate& candidate) {
+    const auto known = std::find_if(of_key.begin(), of_key.end(), [&](const Candidate& candidate) {
       return candidate.variant == variant && candidate.chain == chain;
     });
-    if (!known) {
+    if (known == of_key.end()) {
       of_key.push_back({variant, chain, codec});
+    } else {
+      ++known->writers;
     }
   }
 }
@@ -61,21 +63,27 @@ void Checker::OnGetResult(const Reading& reading, const KvBuffer& buffer, const 
       }
       continue;
     }
-    ++blocks_missed_;
-    if (status.code() == absl::StatusCode::kDataLoss && !reading.flips) {
-      Violation(absl::StrCat("DATA_LOSS where no bit was flipped: ", status.ToString()));
-    }
-    if (status.code() == absl::StatusCode::kNotFound && reading.held) {
-      Violation(absl::StrCat("a leased block is gone: ", status.ToString()));
-    }
+    CheckMiss(reading, block, status);
   }
   CheckUntouched(reading, buffer);
+}
+
+void Checker::CheckMiss(const Reading& reading, uint32_t block, const absl::Status& status) {
+  ++blocks_missed_;
+  if (status.code() == absl::StatusCode::kDataLoss && !reading.flips) {
+    if (damaged_.count(universe_.chain(reading.chain).keys()[block]) == 0) {
+      Violation(absl::StrCat("DATA_LOSS where no bit was flipped: ", status.ToString()));
+    }
+    ++memory_flips_found_;
+  }
+  if (status.code() == absl::StatusCode::kNotFound && reading.held) {
+    Violation(absl::StrCat("a leased block is gone: ", status.ToString()));
+  }
 }
 
 void Checker::CheckBlock(const Reading& reading, uint32_t block, const std::string& codec,
                          const BlockValues& got) {
   ++blocks_verified_;
-  ++by_codec_[codec];
   const auto found = candidates_.find({universe_.chain(reading.chain).keys()[block], block});
   if (found != candidates_.end()) {
     for (Candidate& candidate : found->second) {
@@ -85,6 +93,7 @@ void Checker::CheckBlock(const Reading& reading, uint32_t block, const std::stri
         continue;
       }
       candidate.seen = true;
+      joint_blocks_verified_ += candidate.writers > 1 ? 1 : 0;
       if (candidate.cancelled) {
         Violation(absl::StrCat("a get returned variant ", candidate.variant, " of block ", block,
                                ", whose put ended CANCELLED"));

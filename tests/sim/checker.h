@@ -21,6 +21,7 @@ class Checker {
     Variant variant = 0;
     uint32_t chain = 0;
     std::string codec;
+    uint32_t writers = 1;  // of a sharded block, so far
     bool cancelled = false;
     bool seen = false;  // some get returned it
   };
@@ -42,20 +43,23 @@ class Checker {
   void OnPut(uint32_t chain, uint32_t first_block, uint32_t blocks, Variant variant,
              const std::string& codec);
   void OnPutResult(uint32_t chain, uint32_t first_block, Variant variant, const PutResult& result);
+  // Memory that holds a part of this block is damaged from now on.
+  void OnMemoryFlip(const BlockKey& key) { damaged_.insert(key); }
   void OnGetResult(const Reading& reading, const KvBuffer& buffer, const GetResult& result);
 
   void Violation(std::string what);
   const std::vector<std::string>& violations() const { return violations_; }
   uint64_t blocks_verified() const { return blocks_verified_; }
   uint64_t blocks_missed() const { return blocks_missed_; }
-  uint64_t codecs_seen(const std::string& codec) const {
-    const auto it = by_codec_.find(codec);
-    return it == by_codec_.end() ? 0 : it->second;
-  }
+  // Verified blocks that two writers had put together.
+  uint64_t joint_blocks_verified() const { return joint_blocks_verified_; }
+  // DATA_LOSS of a block in damaged memory while nothing flipped bits on the wire.
+  uint64_t memory_flips_found() const { return memory_flips_found_; }
 
  private:
   void CheckBlock(const Reading& reading, uint32_t block, const std::string& codec,
                   const BlockValues& got);
+  void CheckMiss(const Reading& reading, uint32_t block, const absl::Status& status);
   void CheckUntouched(const Reading& reading, const KvBuffer& buffer);
 
   KvUniverse& universe_;
@@ -63,7 +67,9 @@ class Checker {
   std::vector<std::string> violations_;
   uint64_t blocks_verified_ = 0;
   uint64_t blocks_missed_ = 0;
-  std::map<std::string, uint64_t> by_codec_;
+  uint64_t joint_blocks_verified_ = 0;
+  uint64_t memory_flips_found_ = 0;
+  std::set<BlockKey> damaged_;
 };
 
 }  // namespace tokura::sim

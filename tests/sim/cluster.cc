@@ -53,6 +53,8 @@ Cluster::Cluster(const ClusterOptions& options)
   client_options_.operations_max = 64;
   client_options_.inline_decode_bytes = draw.Permille(300) ? 64 * 1024 : 0;
   step_delay_max_ = microseconds(50 << draw.Below(7));
+  node_loops_ = draw.Permille(300) ? 2 : 1;
+  node_options_.io_threads = node_loops_;
   for (size_t i = 0; i < 1 + draw.Below(2); ++i) {
     nodes_.emplace_back();
     AddNode(i, {absl::StrCat("10.1.", i, ".1"), kPort});
@@ -80,18 +82,23 @@ void Cluster::AddNode(size_t index, net::Address address) {
   auto process = std::make_unique<NodeProcess>();
   process->name = absl::StrCat("node-", index);
   process->address = address;
-  process->host = std::make_unique<SimHost>(scheduler_, HostOptions(process->name, address.host));
-  process->transport = std::make_unique<SimTransport>(network_, process->host->loop());
+  SimHost::Options host = HostOptions(process->name, address.host);
+  host.loops = node_loops_;
+  process->host = std::make_unique<SimHost>(scheduler_, std::move(host));
+  std::vector<net::Transport*> transports;
+  for (int loop = 0; loop < node_loops_; ++loop) {
+    process->transports.push_back(
+        std::make_unique<SimTransport>(network_, process->host->loop(static_cast<size_t>(loop))));
+    transports.push_back(process->transports.back().get());
+  }
   node::NodeOptions options = node_options_;
   options.name = process->name;
   options.listen = address;
   process->host->loop().Enter([&] {
-    auto node = node::Node::Create({{process->transport.get()},
-                                    *process->host,
-                                    process->host->random(),
-                                    process->host->pool(),
-                                    std::make_shared<prometheus::Registry>()},
-                                   options, options_.node_bugs);
+    auto node =
+        node::Node::Create({transports, *process->host, process->host->random(),
+                            process->host->pool(), std::make_shared<prometheus::Registry>()},
+                           options, options_.node_bugs);
     TOKURA_CHECK(node.ok());
     process->node = std::move(node).value();
     TOKURA_CHECK(process->node->Start().ok());
@@ -171,6 +178,7 @@ void Cluster::CrashClient(size_t index) {
   former_clients_.push_back(std::move(clients_[index]));
   ClientProcess& ghost = *former_clients_.back();
   ghost.ghost = true;
+  crashed_clients_.push_back(&ghost);
   network_.Kill(*ghost.host, SimNetwork::Death::kProcess);
   if (ghost.host->paused()) {
     ghost.host->Continue();
@@ -199,7 +207,8 @@ void Cluster::Heal() {
   for (const std::string& from : machines()) {
     for (const std::string& to : machines()) {
       LinkConditions& link = network_.link(from, to);
-      link.drop_permille = link.reorder_permille = link.flip_permille = 0;
+      link.drop_permille = link.reorder_permille = 0;
+      link.flip_permille = link.flip_payload_permille = 0;
       network_.Mend(from, to);
     }
   }

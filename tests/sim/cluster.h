@@ -22,7 +22,7 @@ struct NodeProcess {
   std::string name;
   net::Address address;
   std::unique_ptr<SimHost> host;
-  std::unique_ptr<SimTransport> transport;
+  std::vector<std::unique_ptr<SimTransport>> transports;  // one for each of its loops
   std::unique_ptr<node::Node> node;
   bool ghost = false;
   bool ended = false;
@@ -63,6 +63,7 @@ class Cluster {
   SimNetwork& network() { return network_; }
   size_t nodes() const { return nodes_.size(); }
   size_t clients() const { return clients_.size(); }
+  int node_loops() const { return node_loops_; }
   NodeProcess& node(size_t index) { return *nodes_[index]; }
   ClientProcess& client(size_t index) { return *clients_[index]; }
   // Machines of everything, for links.
@@ -71,6 +72,8 @@ class Cluster {
   // Kill the process and start a new one in its place (empty arena, higher incarnation).
   void CrashNode(size_t index, SimNetwork::Death death);
   void CrashClient(size_t index);
+  // Clients that were killed, in that order.
+  const std::vector<const ClientProcess*>& crashed_clients() const { return crashed_clients_; }
   // Start a replacement of node `index` on another machine and give it to the clients; returns the
   // old process, which lives on.
   NodeProcess& ReplaceNode(size_t index, bool keep_old_address);
@@ -101,7 +104,9 @@ class Cluster {
   std::vector<std::unique_ptr<ClientProcess>> clients_;
   std::vector<std::unique_ptr<NodeProcess>> former_nodes_;  // ghosts and zombies
   std::vector<std::unique_ptr<ClientProcess>> former_clients_;
-  std::vector<std::string> old_addresses_;  // of zombies, still listed
+  std::vector<std::string> old_addresses_;             // of zombies, still listed
+  std::vector<const ClientProcess*> crashed_clients_;  // of former_clients_
+  int node_loops_ = 1;
   int processes_ = 0;
   int replacements_ = 0;  // each on a machine of its own
 };

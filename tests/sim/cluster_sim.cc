@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/memory_audit.h"
 #include "tests/sim/workload.h"
 
 namespace tokura::sim {
@@ -14,14 +15,51 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+struct NamedCount {
+  const char* name;
+  uint64_t ClusterSimCounts::*member;
+};
+
+constexpr NamedCount kCounts[] = {
+    {"runs", &ClusterSimCounts::runs},
+    {"events", &ClusterSimCounts::events},
+    {"operations", &ClusterSimCounts::operations},
+    {"faults", &ClusterSimCounts::faults},
+    {"two_loop_runs", &ClusterSimCounts::two_loop_runs},
+    {"blocks_verified", &ClusterSimCounts::blocks_verified},
+    {"joint_verified", &ClusterSimCounts::joint_verified},
+    {"sharded_puts", &ClusterSimCounts::sharded_puts},
+    {"half_puts", &ClusterSimCounts::half_puts},
+    {"contested_puts", &ClusterSimCounts::contested_puts},
+    {"parts_audited", &ClusterSimCounts::parts_audited},
+    {"writers_gone", &ClusterSimCounts::writers_gone},
+    {"wire_flips", &ClusterSimCounts::wire_flips},
+    {"memory_flips", &ClusterSimCounts::memory_flips},
+    {"memory_flips_met", &ClusterSimCounts::memory_flips_met},
+    {"probes", &ClusterSimCounts::probes},
+};
+
+std::string FormatStatuses(const char* what, const Workload::Statuses& statuses) {
+  std::string text = absl::StrFormat("%-18s", what);
+  for (size_t code = 0; code < statuses.size(); ++code) {
+    if (statuses[code] > 0) {
+      absl::StrAppend(&text, " ", absl::StatusCodeToString(static_cast<absl::StatusCode>(code)),
+                      " ", statuses[code]);
+    }
+  }
+  return text + "\n";
+}
+
 class ClusterSim {
  public:
   explicit ClusterSim(const ClusterSimOptions& options)
       : options_(options),
         cluster_({options.seed, options.node_bugs, options.client_bugs}),
         checker_(universe_),
-        workload_(cluster_, universe_, checker_),
-        faults_(cluster_, [this](size_t client) { return workload_.StagesOf(client); }) {
+        audit_(cluster_, checker_),
+        workload_(cluster_, universe_, checker_, audit_),
+        faults_(cluster_, checker_, audit_,
+                [this](size_t client) { return workload_.StagesOf(client); }) {
     workload_.set_faults(&faults_);
     cluster_.scheduler().set_tracing(options.trace == ClusterSimOptions::Trace::kOn);
   }
@@ -54,8 +92,13 @@ class ClusterSim {
       }
       const bool quiet = random.Permille(100);
       cluster_.scheduler().RunFor(random.Between(Duration{0}, milliseconds(quiet ? 400 : 20)));
-      workload_.Check();
+      Check();
     }
+  }
+
+  void Check() {
+    workload_.Check();
+    audit_.Check();
   }
 
   template <typename Condition>
@@ -63,7 +106,7 @@ class ClusterSim {
     const TimePoint end = cluster_.scheduler().Now() + limit;
     while (!condition() && cluster_.scheduler().Now() < end) {
       cluster_.scheduler().RunFor(milliseconds(20));
-      workload_.Check();
+      Check();
     }
     return condition();
   }
@@ -73,7 +116,8 @@ class ClusterSim {
     cluster_.StopClients();
     // Everything whose age is limited is over after this.
     cluster_.scheduler().RunFor(seconds(4));
-    workload_.Check();
+    Check();
+    audit_.CheckAll();
     for (size_t i = 0; i < cluster_.nodes(); ++i) {
       const node::Node::Accounting got = cluster_.node(i).node->accounting();
       if (got.pinned_forms + got.leases + got.incomplete_blocks + got.connections != 0) {
@@ -83,6 +127,9 @@ class ClusterSim {
                                         got.connections, " connections"));
       }
     }
+    cluster_.StartAuditor();
+    cluster_.scheduler().RunFor(seconds(3));
+    Probe();
     RemoveEverything();
     for (size_t i = 0; i < cluster_.nodes(); ++i) {
       const node::Node::Accounting got = cluster_.node(i).node->accounting();
@@ -99,10 +146,40 @@ class ClusterSim {
     }
   }
 
-  void RemoveEverything() {
-    cluster_.StartAuditor();
+  // Lookups, touching or not, pin nothing and lease nothing.
+  void Probe() {
     ClientProcess& auditor = cluster_.client(0);
-    cluster_.scheduler().RunFor(seconds(3));
+    int waiting = 0;
+    for (int i = 0; i < 10; ++i) {
+      LookupOptions options;
+      options.touch = i % 2 == 0;
+      ++waiting;
+      auditor.host->loop().Enter([&] {
+        auditor.core->Lookup(universe_.ns(), universe_.chain(static_cast<uint32_t>(i) % kChains),
+                             options, [&](const absl::StatusOr<Match>&) {
+                               --waiting;
+                               ++probes_;
+                               CheckNothingPinned();
+                             });
+      });
+    }
+    if (!WaitUntil([&] { return waiting == 0; }, seconds(5))) {
+      checker_.Violation("a probe does not end");
+    }
+  }
+
+  void CheckNothingPinned() {
+    for (size_t i = 0; i < cluster_.nodes(); ++i) {
+      const node::Node::Accounting got = cluster_.node(i).node->accounting();
+      if (got.pinned_forms + got.leases != 0) {
+        checker_.Violation(absl::StrCat("after a probe node ", i, " has ", got.pinned_forms,
+                                        " pinned forms, ", got.leases, " leases"));
+      }
+    }
+  }
+
+  void RemoveEverything() {
+    ClientProcess& auditor = cluster_.client(0);
     int waiting = 0;
     for (uint32_t chain = 0; chain < kChains; ++chain) {
       const auto keys = universe_.chain(chain).keys();
@@ -121,17 +198,26 @@ class ClusterSim {
     ClusterSimResult result;
     result.violations = checker_.violations();
     result.hash = cluster_.scheduler().hash();
-    result.events = cluster_.scheduler().events();
-    result.operations = workload_.started();
-    result.faults = faults_.injected();
-    result.blocks_verified = checker_.blocks_verified();
-    result.blocks_missed = checker_.blocks_missed();
-    result.blocks_stored = workload_.stored();
-    result.blocks_refused = workload_.refused();
-    result.blocks_cancelled = workload_.cancelled();
-    result.flipped_bits = cluster_.network().flipped_bits();
-    result.data_losses = workload_.data_losses();
-    result.coverage = faults_.coverage();
+    ClusterSimCounts& counts = result.counts;
+    counts.runs = 1;
+    counts.events = cluster_.scheduler().events();
+    counts.operations = workload_.started();
+    counts.faults = faults_.injected();
+    counts.two_loop_runs = cluster_.node_loops() == 2 ? 1 : 0;
+    counts.blocks_verified = checker_.blocks_verified();
+    counts.joint_verified = checker_.joint_blocks_verified();
+    counts.sharded_puts = workload_.sharded();
+    counts.half_puts = workload_.halves();
+    counts.contested_puts = workload_.contested();
+    counts.parts_audited = audit_.parts_checked();
+    counts.writers_gone = audit_.writers_gone();
+    counts.wire_flips = cluster_.network().flipped_bits();
+    counts.memory_flips = faults_.memory_flips();
+    counts.memory_flips_met = checker_.memory_flips_found();
+    counts.probes = probes_;
+    counts.puts = workload_.put_statuses();
+    counts.gets = workload_.get_statuses();
+    counts.coverage = faults_.coverage();
     return result;
   }
 
@@ -139,7 +225,9 @@ class ClusterSim {
   KvUniverse universe_;
   Cluster cluster_;
   Checker checker_;
+  MemoryAudit audit_;
   Workload workload_;
+  uint64_t probes_ = 0;
   FaultInjector faults_;
 };
 
@@ -149,18 +237,14 @@ ClusterSimResult RunClusterSim(const ClusterSimOptions& options) {
   return ClusterSim(options).Run();
 }
 
-void ClusterSimResult::Add(const ClusterSimResult& other) {
-  violations.insert(violations.end(), other.violations.begin(), other.violations.end());
-  events += other.events;
-  operations += other.operations;
-  faults += other.faults;
-  blocks_verified += other.blocks_verified;
-  blocks_missed += other.blocks_missed;
-  blocks_stored += other.blocks_stored;
-  blocks_refused += other.blocks_refused;
-  blocks_cancelled += other.blocks_cancelled;
-  flipped_bits += other.flipped_bits;
-  data_losses += other.data_losses;
+void ClusterSimCounts::Add(const ClusterSimCounts& other) {
+  for (const NamedCount& count : kCounts) {
+    this->*count.member += other.*count.member;
+  }
+  for (size_t code = 0; code < puts.size(); ++code) {
+    puts[code] += other.puts[code];
+    gets[code] += other.gets[code];
+  }
   for (size_t fault = 0; fault < kFaults; ++fault) {
     for (size_t stage = 0; stage < kStages; ++stage) {
       coverage[fault][stage] += other.coverage[fault][stage];
@@ -168,8 +252,13 @@ void ClusterSimResult::Add(const ClusterSimResult& other) {
   }
 }
 
-std::string FormatCoverage(const Coverage& coverage) {
-  std::string text = absl::StrFormat("%-18s", "fault x state");
+std::string ClusterSimCounts::Format() const {
+  std::string text;
+  for (const NamedCount& count : kCounts) {
+    absl::StrAppendFormat(&text, "%-18s%12d\n", count.name, this->*count.member);
+  }
+  absl::StrAppend(&text, FormatStatuses("blocks put", puts), FormatStatuses("blocks got", gets));
+  absl::StrAppendFormat(&text, "%-18s", "fault x state");
   for (size_t stage = 0; stage < kStages; ++stage) {
     absl::StrAppendFormat(&text, "%9s", StageName(static_cast<Stage>(stage)));
   }
@@ -184,8 +273,13 @@ std::string FormatCoverage(const Coverage& coverage) {
   return text;
 }
 
-std::vector<std::string> MissingCoverage(const Coverage& coverage) {
+std::vector<std::string> ClusterSimCounts::Missing() const {
   std::vector<std::string> missing;
+  for (const NamedCount& count : kCounts) {
+    if (this->*count.member == 0) {
+      missing.push_back(count.name);
+    }
+  }
   for (size_t fault = 0; fault < kFaults; ++fault) {
     for (size_t stage = 0; stage < kStages; ++stage) {
       if (coverage[fault][stage] == 0) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/sim/faults.h"
+#include "tests/sim/workload.h"
 
 namespace tokura::sim {
 
@@ -20,29 +21,41 @@ struct ClusterSimOptions {
   enum class Trace { kOff, kOn } trace = Trace::kOff;
 };
 
-struct ClusterSimResult {
-  std::vector<std::string> violations;  // empty: nothing wrong
-  uint64_t hash = 0;                    // of the event log
+// What happened in one run or in many. Trivially copyable, so that processes can share it.
+struct ClusterSimCounts {
+  uint64_t runs = 0;
   uint64_t events = 0;
   uint64_t operations = 0;
   uint64_t faults = 0;
-  uint64_t blocks_verified = 0;
-  uint64_t blocks_missed = 0;
-  uint64_t blocks_stored = 0;
-  uint64_t blocks_refused = 0;    // RESOURCE_EXHAUSTED puts
-  uint64_t blocks_cancelled = 0;  // CANCELLED puts
-  uint64_t flipped_bits = 0;
-  uint64_t data_losses = 0;
+  uint64_t two_loop_runs = 0;     // of nodes with two I/O loops
+  uint64_t blocks_verified = 0;   // returned by a get and compared with what was put
+  uint64_t joint_verified = 0;    // of those, put by two writers, one shard each
+  uint64_t sharded_puts = 0;      // by two writers
+  uint64_t half_puts = 0;         // of those, one writer never came or died
+  uint64_t contested_puts = 0;    // while another put of the same chain was under way
+  uint64_t parts_audited = 0;     // stored parts read in the nodes' memory
+  uint64_t writers_gone = 0;      // dead clients that a node was seen to let go of
+  uint64_t wire_flips = 0;        // bits
+  uint64_t memory_flips = 0;      // bits
+  uint64_t memory_flips_met = 0;  // DATA_LOSS answers of gets that damaged memory alone explains
+  uint64_t probes = 0;            // lookups after which nothing was pinned or leased
+  Workload::Statuses puts{};      // blocks by outcome
+  Workload::Statuses gets{};
   Coverage coverage{};
 
-  void Add(const ClusterSimResult& other);
+  void Add(const ClusterSimCounts& other);
+  // A readable report: every count, the outcomes, the table fault × stage.
+  std::string Format() const;
+  // The counts and cells fault × stage that are zero: what no run has tested.
+  std::vector<std::string> Missing() const;
+};
+
+struct ClusterSimResult {
+  std::vector<std::string> violations;  // empty: nothing wrong
+  uint64_t hash = 0;                    // of the event log
+  ClusterSimCounts counts;
 };
 
 ClusterSimResult RunClusterSim(const ClusterSimOptions& options);
-
-// The table fault × stage, one line per fault.
-std::string FormatCoverage(const Coverage& coverage);
-// The cells that no run reached, "fault × stage".
-std::vector<std::string> MissingCoverage(const Coverage& coverage);
 
 }  // namespace tokura::sim

@@ -166,8 +166,9 @@ void SimConnection::Deliver() {
   queue_.pop_front();
   unsent_bytes_ -= packet.header.size() + packet.body.size();
   const std::shared_ptr<SimConnection> receiver = peer_;
-  FlipSome(outbound_link(), random().Permille(500) ? std::span<std::byte>(packet.header)
-                                                   : std::span<std::byte>(packet.body));
+  FlipSome(outbound_link().flip_permille, random().Permille(500)
+                                              ? std::span<std::byte>(packet.header)
+                                              : std::span<std::byte>(packet.body));
   DeliverTo(*receiver, std::move(packet));
   Pump();
   ContinueFlush();
@@ -198,8 +199,8 @@ void SimConnection::DeliverTo(SimConnection& receiver, Packet packet) {
   }
 }
 
-void SimConnection::FlipSome(const LinkConditions& link, std::span<std::byte> bytes) {
-  if (bytes.empty() || !random().Permille(link.flip_permille)) {
+void SimConnection::FlipSome(uint64_t permille, std::span<std::byte> bytes) {
+  if (bytes.empty() || !random().Permille(permille)) {
     return;
   }
   const uint64_t bit = random().Below(bytes.size() * 8);
@@ -246,9 +247,13 @@ void SimConnection::SchedulePiece(const std::shared_ptr<Transfer>& transfer) {
   }
   const LinkConditions& link =
       network_.link(transfer->sender->host().ip(), transfer->receiver->host().ip());
-  const size_t pieces = network_.options().pieces_max;
+  if (transfer->next_piece == 0) {
+    const size_t pieces = random().Between(1, network_.options().pieces_max);
+    transfer->next_piece =
+        std::min(transfer->bytes - transfer->moved, transfer->bytes / pieces + 1);
+  }
   const Duration wire(
-      static_cast<int64_t>(transfer->bytes / pieces * 1'000'000'000 / link.bytes_per_second));
+      static_cast<int64_t>(transfer->next_piece * 1'000'000'000 / link.bytes_per_second));
   const Duration delay = wire + random().Between(link.latency, link.latency + link.jitter);
   transfer->receiver->loop().At(network_.scheduler().Now() + delay,
                                 [transfer] { transfer->receiver->MovePiece(transfer); });
@@ -274,10 +279,7 @@ void SimConnection::MovePiece(const std::shared_ptr<Transfer>& transfer) {
     sender.stalled_.push_back(transfer);
     return;
   }
-  const size_t left = transfer->bytes - transfer->moved;
-  const size_t count =
-      std::min(left, transfer->bytes / random().Between(1, network_.options().pieces_max) + 1);
-  CopyPiece(*transfer, count);
+  CopyPiece(*transfer, std::exchange(transfer->next_piece, 0));
   if (transfer->moved < transfer->bytes) {
     SchedulePiece(transfer);
     return;
@@ -303,7 +305,7 @@ void SimConnection::CopyPiece(Transfer& transfer, size_t count) {
     left -= here;
   }
   transfer.moved += count;
-  FlipSome(network_.link(transfer.sender->host().ip(), host().ip()), written);
+  FlipSome(network_.link(transfer.sender->host().ip(), host().ip()).flip_payload_permille, written);
   network_.scheduler().Record("piece", id_, Crc32c(written));
 }
 

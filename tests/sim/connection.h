@@ -49,7 +49,8 @@ struct Transfer {
   uint64_t receive_op = 0;  // 0: not accepted yet
   size_t bytes = 0;
   size_t moved = 0;
-  bool dead = false;  // one side's buffer is its owner's again: nothing may touch either
+  size_t next_piece = 0;  // bytes that are on the wire; 0: none
+  bool dead = false;      // one side's buffer is its owner's again: nothing may touch either
 };
 
 struct Packet {
@@ -136,7 +137,7 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
   Duration Soon();
   void Deliver();
   void DeliverTo(SimConnection& receiver, Packet packet);
-  void FlipSome(const LinkConditions& link, std::span<std::byte> bytes);
+  void FlipSome(uint64_t permille, std::span<std::byte> bytes);
   void SchedulePiece(const std::shared_ptr<Transfer>& transfer);
   void MovePiece(const std::shared_ptr<Transfer>& transfer);
   void CopyPiece(Transfer& transfer, size_t count);

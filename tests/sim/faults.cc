@@ -17,7 +17,7 @@ const char* FaultName(Fault fault) {
   static constexpr const char* kNames[kFaults] = {
       "node_crash",     "node_pause",        "client_crash", "client_pause",
       "partition_both", "partition_one_way", "reset",        "zombie",
-      "bit_flips",      "lossy_frames",      "pool_pause"};
+      "bit_flips",      "lossy_frames",      "pool_pause",   "memory_flip"};
   return kNames[static_cast<size_t>(fault)];
 }
 
@@ -75,11 +75,16 @@ void FaultInjector::Inject() {
       Hit(fault, client);
       SimHost& host =
           random.Permille(800) ? *cluster_.client(client).host : *cluster_.node(node).host;
-      host.pool().Pause();
-      Later(random.Between(milliseconds(1), milliseconds(400)),
-            [&host] { host.pool().Continue(); });
+      PausePool(host, random.Between(milliseconds(1), milliseconds(400)));
       break;
     }
+    case Fault::kMemoryFlip:
+      HitAll(fault);
+      if (const std::optional<BlockKey> key = audit_.FlipOne(node)) {
+        checker_.OnMemoryFlip(*key);
+        ++memory_flips_;
+      }
+      break;
     default:
       Hit(fault, client);
       InjectLinkFault(fault, node, client);
@@ -132,9 +137,35 @@ void FaultInjector::StartZombie(size_t node) {
   });
 }
 
+void FaultInjector::PausePool(SimHost& host, Duration length) {
+  host.pool().Pause();
+  Later(length, [&host] { host.pool().Continue(); });
+}
+
+// Sometimes while nodes are slow to verify: what the dead client sent is then still to be stored.
+void FaultInjector::CrashClient(size_t index) {
+  SimRandom& random = cluster_.random();
+  if (random.Permille(500)) {
+    cluster_.CrashClient(index);
+    return;
+  }
+  for (size_t i = 0; i < cluster_.nodes(); ++i) {
+    PausePool(*cluster_.node(i).host, random.Between(milliseconds(5), milliseconds(60)));
+  }
+  Later(random.Between(Duration{0}, milliseconds(5)), [this, index] {
+    if (index < cluster_.clients()) {
+      cluster_.CrashClient(index);
+    }
+  });
+  // Looks while the node still verifies, and again after it has.
+  for (int i = 1; i <= 10; ++i) {
+    Later(i * milliseconds(7), [this] { audit_.Check(); });
+  }
+}
+
 void FaultInjector::InjectClientFault(Fault fault, size_t index) {
   if (fault == Fault::kClientCrash) {
-    cluster_.CrashClient(index);
+    CrashClient(index);
     return;
   }
   ClientProcess& client = cluster_.client(index);
@@ -167,7 +198,9 @@ void FaultInjector::InjectLinkFault(Fault fault, size_t node, size_t client) {
   } else {
     LinkConditions& link = network.link(one, other);
     if (fault == Fault::kBitFlips) {
-      link.flip_permille = random.Between(20, 400);
+      // A broken frame ends its connection: spare the frames to see payloads broken.
+      link.flip_permille = random.Permille(400) ? random.Between(20, 400) : 0;
+      link.flip_payload_permille = random.Between(100, 600);
       flips_until_ = std::max(flips_until_, cluster_.scheduler().Now() + length);
     } else {
       link.drop_permille = random.Between(10, 300);
@@ -175,7 +208,8 @@ void FaultInjector::InjectLinkFault(Fault fault, size_t node, size_t client) {
     }
     Later(length, [&network, one, other] {
       LinkConditions& mended = network.link(one, other);
-      mended.drop_permille = mended.reorder_permille = mended.flip_permille = 0;
+      mended.drop_permille = mended.reorder_permille = 0;
+      mended.flip_permille = mended.flip_payload_permille = 0;
     });
   }
 }

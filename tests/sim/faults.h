@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 
+#include "tests/sim/checker.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/memory_audit.h"
 
 namespace tokura::sim {
 
@@ -23,8 +25,9 @@ enum class Fault : uint8_t {
   kBitFlips,
   kLossyFrames,
   kPoolPause,
+  kMemoryFlip,
 };
-inline constexpr size_t kFaults = 11;
+inline constexpr size_t kFaults = 12;
 const char* FaultName(Fault fault);
 
 // What a client was in the middle of when a fault hit it.
@@ -50,13 +53,14 @@ class FaultInjector {
  public:
   // Tells which operations client `index` has outstanding, as a mask of 1 << Stage.
   using StagesOf = std::function<uint32_t(size_t index)>;
-  FaultInjector(Cluster& cluster, StagesOf stages_of)
-      : cluster_(cluster), stages_of_(std::move(stages_of)) {}
+  FaultInjector(Cluster& cluster, Checker& checker, MemoryAudit& audit, StagesOf stages_of)
+      : cluster_(cluster), checker_(checker), audit_(audit), stages_of_(std::move(stages_of)) {}
 
   // Inject a random fault; it ends by itself.
   void Inject();
   const Coverage& coverage() const { return coverage_; }
   uint64_t injected() const { return injected_; }
+  uint64_t memory_flips() const { return memory_flips_; }
   // Whether bits are, or were since `since`, flipped anywhere.
   bool FlippedSince(TimePoint since) const { return flips_until_ >= since; }
 
@@ -68,12 +72,17 @@ class FaultInjector {
   void InjectLinkFault(Fault fault, size_t node, size_t client);
   void PauseHost(SimHost& host, Duration length, std::function<void()> then);
   void StartZombie(size_t node);
+  void CrashClient(size_t index);
+  void PausePool(SimHost& host, Duration length);
   void Later(Duration delay, std::function<void()> task);
 
   Cluster& cluster_;
+  Checker& checker_;
+  MemoryAudit& audit_;
   StagesOf stages_of_;
   Coverage coverage_{};
   uint64_t injected_ = 0;
+  uint64_t memory_flips_ = 0;
   TimePoint flips_until_ = TimePoint::min();
 };
 

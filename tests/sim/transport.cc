@@ -1,5 +1,6 @@
 #include "tests/sim/transport.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -170,6 +171,15 @@ NetworkActivity SimNetwork::activity(const SimHost& host) const {
   return activity;
 }
 
+bool SimNetwork::Connected(const SimHost& host, const SimHost& peer) const {
+  return std::any_of(connections_.begin(), connections_.end(), [&](const auto& entry) {
+    const auto end = entry.second.lock();
+    return end != nullptr && &end->host() == &host &&
+           end->state() != SimConnection::State::kClosed && end->peer() != nullptr &&
+           &end->peer()->host() == &peer;
+  });
+}
+
 std::shared_ptr<SimConnection> SimNetwork::MakeEnd(SimTransport& transport) {
   const uint64_t id = ++last_connection_;
   auto end = std::make_shared<SimConnection>(*this, transport, id);
@@ -236,6 +246,7 @@ absl::StatusOr<std::unique_ptr<net::MemoryRegion>> SimTransport::Register(
   if (bytes.empty()) {
     return absl::InvalidArgumentError("nothing to register");
   }
+  registered_.push_back(bytes);
   return std::make_unique<SimRegion>(bytes);
 }
 

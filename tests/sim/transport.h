@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,9 +27,10 @@ struct LinkConditions {
   bool cut = false;
   // Adversarial: a lossless ordered stream never does this, but a channel must survive it by its
   // deadlines.
-  uint64_t drop_permille = 0;     // of whole messages and offers
-  uint64_t reorder_permille = 0;  // of whole messages and offers, with the one before
-  uint64_t flip_permille = 0;     // of messages and payload pieces: one bit
+  uint64_t drop_permille = 0;          // of whole messages and offers
+  uint64_t reorder_permille = 0;       // of whole messages and offers, with the one before
+  uint64_t flip_permille = 0;          // of messages: one bit
+  uint64_t flip_payload_permille = 0;  // of payload pieces: one bit
 };
 
 // What a process and its connections are doing; what a fault hits.
@@ -78,6 +80,8 @@ class SimNetwork {
   void Kill(SimHost& host, Death death);
 
   NetworkActivity activity(const SimHost& host) const;
+  // Whether `host` has a connection to a process of `peer` that it has not seen close.
+  bool Connected(const SimHost& host, const SimHost& peer) const;
   uint64_t flipped_bits() const { return flipped_bits_; }
   uint64_t lost_messages() const { return lost_messages_; }
 
@@ -122,11 +126,15 @@ class SimTransport final : public net::Transport {
 
   SimLoop& loop() { return loop_; }
   SimNetwork& network() { return network_; }
+  // Everything that was ever registered here, oldest first: memory that tests look into, for as
+  // long as its owner keeps it.
+  const std::vector<std::span<std::byte>>& registered() const { return registered_; }
 
  private:
   SimNetwork& network_;
   SimLoop& loop_;
   const std::string version_;
+  std::vector<std::span<std::byte>> registered_;
 };
 
 }  // namespace tokura::sim

@@ -70,6 +70,7 @@ void Workload::Check() {
     const ClientProcess& client = *operation.client;
     const bool over = operation.done && !operation.reading;
     if (over || client.ghost) {
+      halves_ += operation.sharded && !operation.done ? 1 : 0;
       it = operations_.erase(it);
       continue;
     }
@@ -154,9 +155,20 @@ PutOptions Workload::RandomPut() {
   return options;
 }
 
+ContentId Workload::RandomContent() {
+  ContentId content;
+  cluster_.random().Fill(std::as_writable_bytes(std::span(content.bytes)));
+  return content;
+}
+
 void Workload::StartPut(ClientProcess& client) {
-  Put(client, static_cast<uint32_t>(cluster_.random().Below(kChains)), ++last_variant_, RandomPut(),
-      0, kShards);
+  PutOptions options = RandomPut();
+  if (cluster_.random().Permille(700)) {
+    options.content_id_base = RandomContent();
+    audit_.OnPut(*options.content_id_base, client);
+  }
+  Put(client, static_cast<uint32_t>(cluster_.random().Below(kChains)), ++last_variant_,
+      std::move(options), 0, kShards);
 }
 
 // Two writers, each with one head shard of the same blocks.
@@ -165,16 +177,24 @@ void Workload::StartShardedPut() {
   const auto chain = static_cast<uint32_t>(random.Below(kChains));
   const Variant variant = ++last_variant_;
   PutOptions options = RandomPut();
-  ContentId content_id;
-  random.Fill(std::as_writable_bytes(std::span(content_id.bytes)));
-  options.content_id_base = content_id;
+  options.content_id_base = RandomContent();
   const size_t first = random.Below(cluster_.clients());
+  ++sharded_;
   for (uint32_t shard = 0; shard < kShards; ++shard) {
     ClientProcess& client = cluster_.client((first + shard) % cluster_.clients());
     if (!client.host->paused()) {
       client.host->loop().Enter([&] { Put(client, chain, variant, options, shard, 1); });
+    } else {
+      ++halves_;
     }
   }
+}
+
+size_t Workload::PutsOf(uint32_t chain) const {
+  return static_cast<size_t>(
+      std::count_if(operations_.begin(), operations_.end(), [&](const OperationRef& operation) {
+        return !operation->done && operation->chain == chain;
+      }));
 }
 
 void Workload::Put(ClientProcess& client, uint32_t chain, Variant variant, PutOptions options,
@@ -190,8 +210,11 @@ void Workload::Put(ClientProcess& client, uint32_t chain, Variant variant, PutOp
   }
   checker_.OnPut(chain, options.first_block, options.blocks, variant, *options.codec);
   const uint32_t first_block = options.first_block;
+  contested_ += PutsOf(chain) > 0 ? 1 : 0;
   OperationRef operation = Begin(client, Stage::kPut, *options.deadline, "put");
   operation->reading = true;
+  operation->sharded = shards < kShards;
+  operation->chain = chain;
   operation->id = client.core->Put(
       universe_.ns(), universe_.chain(chain), buffer->View(first_shard, shards), options,
       [this, operation, buffer] {
@@ -212,9 +235,7 @@ void Workload::Put(ClientProcess& client, uint32_t chain, Variant variant, PutOp
 void Workload::OnStored(uint32_t chain, uint32_t first_block, Variant variant,
                         const PutResult& result) {
   for (const absl::Status& status : result.blocks) {
-    stored_ += status.ok() ? 1 : 0;
-    refused_ += status.code() == absl::StatusCode::kResourceExhausted ? 1 : 0;
-    cancelled_ += status.code() == absl::StatusCode::kCancelled ? 1 : 0;
+    ++put_statuses_.at(static_cast<size_t>(status.code()));
   }
   checker_.OnPutResult(chain, first_block, variant, result);
 }
@@ -289,7 +310,7 @@ void Workload::OnGot(const OperationRef& operation, const std::shared_ptr<KvBuff
   reading->held = reading->held && client.disturbed < operation->started - std::chrono::seconds(2);
   checker_.OnGetResult(*reading, *buffer, result);
   for (const absl::Status& status : result.blocks) {
-    data_losses_ += status.code() == absl::StatusCode::kDataLoss ? 1 : 0;
+    ++get_statuses_.at(static_cast<size_t>(status.code()));
   }
   Freeze(client, buffer);
 }

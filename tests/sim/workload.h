@@ -2,21 +2,27 @@
 
 // Random operations on a cluster's clients, each tracked until its callback, each answer checked.
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tests/sim/checker.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/memory_audit.h"
 
 namespace tokura::sim {
 
 class Workload {
  public:
-  Workload(Cluster& cluster, KvUniverse& universe, Checker& checker)
-      : cluster_(cluster), universe_(universe), checker_(checker) {}
+  // Outcomes by absl::StatusCode.
+  using Statuses = std::array<uint64_t, 17>;
+
+  Workload(Cluster& cluster, KvUniverse& universe, Checker& checker, MemoryAudit& audit)
+      : cluster_(cluster), universe_(universe), checker_(checker), audit_(audit) {}
 
   void set_faults(const FaultInjector* faults) { faults_ = faults; }
   // Start one random operation (or a chain of them: look up, acquire, get, release).
@@ -26,10 +32,13 @@ class Workload {
   uint32_t StagesOf(size_t client) const;
   bool idle() const;
   uint64_t started() const { return started_; }
-  uint64_t stored() const { return stored_; }
-  uint64_t refused() const { return refused_; }
-  uint64_t cancelled() const { return cancelled_; }
-  uint64_t data_losses() const { return data_losses_; }
+  const Statuses& put_statuses() const { return put_statuses_; }
+  const Statuses& get_statuses() const { return get_statuses_; }
+  // Puts of two writers together; those of which one writer never came or died; puts that began
+  // while another of the same chain was under way.
+  uint64_t sharded() const { return sharded_; }
+  uint64_t halves() const { return halves_; }
+  uint64_t contested() const { return contested_; }
 
  private:
   struct Operation {
@@ -39,7 +48,9 @@ class Workload {
     TimePoint started;
     TimePoint due;
     bool done = false;
-    bool reading = false;  // a put that has not released its view
+    bool reading = false;           // a put that has not released its view
+    bool sharded = false;           // a put of one of two writers
+    std::optional<uint32_t> chain;  // of a put
     std::string what;
   };
   using OperationRef = std::shared_ptr<Operation>;  // shared by the list and the callbacks
@@ -76,19 +87,23 @@ class Workload {
   void CancelSome(ClientProcess& client);
   void CheckIncarnation(const Operation& operation, const std::string& node, uint64_t incarnation);
   PutOptions RandomPut();
+  ContentId RandomContent();
+  size_t PutsOf(uint32_t chain) const;  // under way
 
   Cluster& cluster_;
   KvUniverse& universe_;
   Checker& checker_;
+  MemoryAudit& audit_;
   const FaultInjector* faults_ = nullptr;
   std::list<OperationRef> operations_;
   std::list<Frozen> frozen_;
   Variant last_variant_ = 0;
   uint64_t started_ = 0;
-  uint64_t stored_ = 0;
-  uint64_t refused_ = 0;
-  uint64_t cancelled_ = 0;
-  uint64_t data_losses_ = 0;
+  Statuses put_statuses_{};
+  Statuses get_statuses_{};
+  uint64_t sharded_ = 0;
+  uint64_t halves_ = 0;
+  uint64_t contested_ = 0;
 };
 
 }  // namespace tokura::sim
