@@ -36,7 +36,12 @@ StoredBlock* ChainTree::GetOrCreate(const Fingerprint& fingerprint, const BlockK
     block->position = place.position;
   }
   block->parent_key = place.parent_key;
+  const bool was_orphan = block->orphan;
+  block->orphan = false;
   LinkToParent(*block);
+  if (block->orphan != was_orphan) {
+    QueueOrphans(*block);
+  }
   if (parent_before != nullptr) {
     ReleaseIfUnused(*parent_before);
   }
@@ -60,14 +65,18 @@ void ChainTree::LinkToParent(StoredBlock& block) {
     block.next_sibling->previous_sibling = &block;
   }
   parent->first_child = &block;
+  block.orphan = parent->orphan || parent->gone;
   Refile(*parent);
-  orphan_work_.insert(parent->handle);
 }
 
 StoredBlock* ChainTree::Unlink(StoredBlock& block) {
   StoredBlock* parent = block.parent;
   if (parent == nullptr) {
     return nullptr;
+  }
+  const auto work = orphan_work_.find(parent->handle);
+  if (work != orphan_work_.end() && work->second == &block) {
+    work->second = block.next_sibling;
   }
   if (block.previous_sibling != nullptr) {
     block.previous_sibling->next_sibling = block.next_sibling;
@@ -88,8 +97,8 @@ void ChainTree::Changed(StoredBlock& block) {
   const bool was_gone = block.gone;
   block.was_complete = block.was_complete || block.complete != nullptr;
   block.gone = block.was_complete && block.complete == nullptr;
-  if (block.gone != was_gone && block.first_child != nullptr) {
-    orphan_work_.insert(block.handle);
+  if (block.gone != was_gone) {
+    QueueOrphans(block);
   }
   Refile(block);
 }
@@ -114,20 +123,26 @@ void ChainTree::Refile(StoredBlock& block) {
   }
 }
 
+void ChainTree::QueueOrphans(StoredBlock& block) {
+  if (block.first_child != nullptr) {
+    orphan_work_[block.handle] = block.first_child;
+  }
+}
+
 bool ChainTree::PropagateOrphans(size_t steps) {
   for (; steps > 0 && !orphan_work_.empty(); --steps) {
-    const StoredBlock& parent = *blocks_.Get(*orphan_work_.begin());
-    orphan_work_.erase(orphan_work_.begin());
-    const bool orphans = parent.orphan || parent.gone;
-    for (StoredBlock* child = parent.first_child; child != nullptr; child = child->next_sibling) {
-      if (child->orphan == orphans) {
-        continue;
-      }
-      child->orphan = orphans;
+    const auto work = orphan_work_.begin();
+    StoredBlock* child = work->second;
+    if (child == nullptr) {
+      orphan_work_.erase(work);
+      continue;
+    }
+    work->second = child->next_sibling;
+    const bool orphan = child->parent->orphan || child->parent->gone;
+    if (child->orphan != orphan) {
+      child->orphan = orphan;
       Refile(*child);
-      if (child->first_child != nullptr) {
-        orphan_work_.insert(child->handle);
-      }
+      QueueOrphans(*child);
     }
   }
   return !orphan_work_.empty();

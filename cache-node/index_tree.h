@@ -2,7 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <set>
+#include <map>
 
 #include "cache-node/evict.h"
 #include "cache-node/index.h"
@@ -38,7 +38,7 @@ class ChainTree {
   void Changed(StoredBlock& block);
   // Forget `block`, and parents kept for it only, when nothing needs its descriptor.
   void ReleaseIfUnused(StoredBlock& block);
-  // Pass orphan flags on to children, at most `steps` parents. Returns whether any are left.
+  // Pass orphan flags on to children, at most `steps` children. Returns whether any are left.
   bool PropagateOrphans(size_t steps);
 
   bool HasRoom(uint32_t more) const { return blocks_.size() + more <= blocks_.slots_max(); }
@@ -50,11 +50,15 @@ class ChainTree {
   // Takes `block` from its parent's children; returns the parent, which may be unused now.
   StoredBlock* Unlink(StoredBlock& block);
   void Refile(StoredBlock& block);
+  // The flags of `block` have changed: its children follow, from the first.
+  void QueueOrphans(StoredBlock& block);
 
   SlotPool<StoredBlock> blocks_;
   BlockIndex index_;
   VictimQueue& queue_;
-  std::set<uint32_t> orphan_work_;  // handles of blocks whose children's flags may be wrong
+  // Handle of a block whose children's flags may be wrong, and the first such child; null: none is
+  // left. Children linked meanwhile come before it and have the right flag from the start.
+  std::map<uint32_t, StoredBlock*> orphan_work_;
 };
 
 }  // namespace tokura::node
