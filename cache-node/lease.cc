@@ -110,14 +110,38 @@ absl::StatusOr<LeaseToken> LeaseTable::Acquire(std::string tenant, uint64_t owne
   std::stable_sort(lease->by_key.begin(), lease->by_key.end(), [&](uint32_t a, uint32_t b) {
     return lease->pins[a].key() < lease->pins[b].key();
   });
+  const auto twice =
+      std::adjacent_find(lease->by_key.begin(), lease->by_key.end(), [&](uint32_t a, uint32_t b) {
+        return lease->pins[a].key() == lease->pins[b].key() &&
+               lease->pins[a].fingerprint() == lease->pins[b].fingerprint();
+      });
+  if (twice != lease->by_key.end()) {
+    return absl::InvalidArgumentError("a block is named twice");
+  }
   lease->acquired = lease->progressed = now;
   const LeaseToken token = lease->token;
   MutexLock lock(mutex_);
-  if (leases_.size() >= options_.leases_max) {
-    return absl::ResourceExhaustedError("too many leases");
+  if (absl::Status status = CheckRoom(owner, lease->pins.size()); !status.ok()) {
+    return status;
   }
+  Holding& holding = owners_[owner];
+  ++holding.leases;
+  holding.pins += lease->pins.size();
+  pins_ += lease->pins.size();
   TOKURA_CHECK(!token.empty() && leases_.emplace(token, std::move(lease)).second);
   return token;
+}
+
+absl::Status LeaseTable::CheckRoom(uint64_t owner, size_t pins) const {
+  const auto held = owners_.find(owner);
+  const Holding holding = held == owners_.end() ? Holding() : held->second;
+  if (leases_.size() >= options_.leases_max || holding.leases >= options_.owner_leases_max) {
+    return absl::ResourceExhaustedError("too many leases");
+  }
+  if (pins_ + pins > options_.pins_max || holding.pins + pins > options_.owner_pins_max) {
+    return absl::ResourceExhaustedError("leases hold too many blocks");
+  }
+  return absl::OkStatus();
 }
 
 bool LeaseTable::Renew(const LeaseToken& token, std::string_view tenant, TimePoint now) {
@@ -148,6 +172,12 @@ std::shared_ptr<LeaseTable::Shared> LeaseTable::Close(Shared& lease) {
   const auto entry = leases_.find(lease.token);
   std::shared_ptr<Shared> ended = std::move(entry->second);
   leases_.erase(entry);
+  const auto held = owners_.find(ended->owner);
+  held->second.pins -= ended->pins.size();
+  pins_ -= ended->pins.size();
+  if (--held->second.leases == 0) {
+    owners_.erase(held);
+  }
   return ended;
 }
 
@@ -222,6 +252,7 @@ LeaseTable::Stats LeaseTable::stats() const {
   MutexLock lock(mutex_);
   Stats stats;
   stats.leases = leases_.size();
+  stats.pins = pins_;
   stats.expired_total = expired_total_;
   for (const auto& [token, lease] : leases_) {
     stats.closing += lease->closing ? 1 : 0;

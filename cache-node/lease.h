@@ -64,9 +64,14 @@ class LeaseTable {
     Duration lease_age = std::chrono::seconds(10);      // without renewal or progress
     Duration lease_age_max = std::chrono::seconds(60);  // in all
     uint32_t leases_max = 65536;
+    uint64_t pins_max = uint64_t{4} << 20;  // of all leases together: some 80 MiB
+    // Of these, what one owner may hold.
+    uint32_t owner_leases_max = 16384;
+    uint64_t owner_pins_max = uint64_t{1} << 20;
   };
   struct Stats {
     uint64_t leases = 0;   // held and closing
+    uint64_t pins = 0;     // of these
     uint64_t closing = 0;  // waiting for transfers
     uint64_t expired_total = 0;
   };
@@ -81,7 +86,8 @@ class LeaseTable {
   ~LeaseTable();  // every LeaseUse is gone
 
   // Hold `pins` (one or more) for `tenant` until the lease ends. `owner` is the connection it goes
-  // with. RESOURCE_EXHAUSTED: leases_max reached; the pins are dropped.
+  // with. RESOURCE_EXHAUSTED: a limit of the options is reached; INVALID_ARGUMENT: a block is
+  // pinned twice. The pins are dropped on error.
   absl::StatusOr<LeaseToken> Acquire(std::string tenant, uint64_t owner, std::vector<FormPin> pins,
                                      TimePoint now);
   // Start again the age of a lease. False: unknown, another tenant's, closing, or past an age.
@@ -107,6 +113,8 @@ class LeaseTable {
   // The lease, when it is held, the tenant's and within its ages; else null.
   Shared* FindLive(const LeaseToken& token, std::string_view tenant, TimePoint now) const
       TOKURA_REQUIRES(mutex_);
+  // RESOURCE_EXHAUSTED: one more lease of `pins` pins does not fit.
+  absl::Status CheckRoom(uint64_t owner, size_t pins) const TOKURA_REQUIRES(mutex_);
   bool PastAge(const Shared& lease, TimePoint now) const TOKURA_REQUIRES(mutex_);
   // Refuse new uses; when there is none left, take the lease out. The caller drops what is returned
   // after the lock, because that unpins.
@@ -118,6 +126,13 @@ class LeaseTable {
   RandomSource& random_;
   mutable Mutex mutex_;  // a leaf: nothing is locked while it is held
   std::map<LeaseToken, std::shared_ptr<Shared>> leases_ TOKURA_GUARDED_BY(mutex_);
+  struct Holding {
+    uint64_t leases = 0;
+    uint64_t pins = 0;
+  };
+  std::map<uint64_t, Holding> owners_
+      TOKURA_GUARDED_BY(mutex_);                 // of leases_, closing ones included
+  uint64_t pins_ TOKURA_GUARDED_BY(mutex_) = 0;  // of leases_
   uint64_t expired_total_ TOKURA_GUARDED_BY(mutex_) = 0;
 };
 

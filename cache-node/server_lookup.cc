@@ -62,7 +62,9 @@ absl::StatusOr<ReplyBody> Acquire(ServerContext& context, const Caller& caller,
     auto lease =
         context.leases.Acquire(caller.tenant, caller.connection, std::move(pins), caller.now);
     if (!lease.ok()) {
-      context.metrics.Rejected(FullQueue::kLeases);
+      if (absl::IsResourceExhausted(lease.status())) {
+        context.metrics.Rejected(FullQueue::kLeases);
+      }
       return lease.status();
     }
     reply->set_lease(Bytes(lease->span()));

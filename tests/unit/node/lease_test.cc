@@ -174,5 +174,43 @@ TEST_F(LeaseTest, FullTableRefusesAndDropsThePins) {
   EXPECT_EQ(pinned(), 3u);
 }
 
+TEST(LeaseLimitsTest, PinsAndLeasesAreBoundedInAllAndPerOwner) {
+  CountingRandom random;
+  const std::unique_ptr<BlockStore> store = MakeStore({.host_bytes = 4 << 20});
+  for (uint64_t key = 1; key <= 4; ++key) {
+    ASSERT_TRUE(PutBlock(*store, {.key = key}, At(0)).ok());
+  }
+  LeaseTable::Options options;
+  options.pins_max = 5;
+  options.owner_pins_max = 3;
+  options.owner_leases_max = 2;
+  LeaseTable table(options, random);
+  const auto acquire = [&](uint64_t owner, std::vector<BlockKey> keys) {
+    return table.Acquire("t", owner, PinKeys(*store, keys, At(0)), At(0));
+  };
+  const auto first = acquire(1, {Key(1), Key(2)});
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(acquire(1, {Key(3), Key(4)}).status())) << "4 of 3 pins";
+  EXPECT_TRUE(acquire(1, {Key(3)}).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(acquire(1, {Key(4)}).status())) << "a third lease";
+  EXPECT_TRUE(absl::IsResourceExhausted(acquire(2, {Key(1), Key(2), Key(3)}).status()));
+  EXPECT_TRUE(acquire(2, {Key(1), Key(2)}).ok());
+  EXPECT_EQ(table.stats().pins, 5u);
+  EXPECT_TRUE(table.Release(*first, "t", At(0)));
+  EXPECT_EQ(table.stats().pins, 3u);
+  EXPECT_TRUE(acquire(1, {Key(1), Key(2)}).ok());
+  table.ReleaseOwner(1);
+  table.ReleaseOwner(2);
+  EXPECT_EQ(table.stats().pins, 0u);
+  EXPECT_EQ(store->stats().pinned_forms, 0u);
+}
+
+TEST_F(LeaseTest, PinsABlockOnce) {
+  const auto twice =
+      table_.Acquire("t", 1, PinKeys(*store_, {Key(1), Key(2), Key(1)}, At(0)), At(0));
+  EXPECT_EQ(twice.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(pinned(), 0u);
+}
+
 }  // namespace
 }  // namespace tokura::node
