@@ -25,9 +25,23 @@ void* Map(uint64_t bytes, int extra_flags) {
               0);
 }
 
+// Make the system give all pages now.
+absl::Status Populate(std::span<std::byte> pages) {
+  while (madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINVAL) {
+      break;  // The kernel is older than 5.14: pages come at their first touch.
+    }
+    if (errno != EINTR && errno != EAGAIN) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot get ", pages.size(), " bytes of memory: ", std::strerror(errno)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes) {
+absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, Prefault prefault) {
   if (bytes < kArenaBytesMin) {
     return absl::InvalidArgumentError(
         absl::StrCat("an arena of ", bytes, " bytes is under the minimum of ", kArenaBytesMin));
@@ -50,7 +64,11 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes) {
   }
   // A core file of a node that holds tens of gigabytes helps nobody.
   static_cast<void>(madvise(base, mapped, MADV_DONTDUMP));
-  return std::unique_ptr<Arena>(new Arena({static_cast<std::byte*>(base), usable}, mapped, huge));
+  std::unique_ptr<Arena> arena(new Arena({static_cast<std::byte*>(base), usable}, mapped, huge));
+  if (prefault == Prefault::kYes) {
+    TOKURA_RETURN_IF_ERROR(Populate({static_cast<std::byte*>(base), mapped}));
+  }
+  return arena;
 }
 
 Arena::~Arena() {

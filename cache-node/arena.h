@@ -15,6 +15,10 @@
 
 namespace tokura::node {
 
+// When the system gives the arena its pages: each at its first touch, which makes the first put
+// into it several times slower, or all before Create returns.
+enum class Prefault { kNo, kYes };
+
 enum class ExtentState : uint8_t { kFree = 0, kReserved = 1, kStored = 2 };
 
 // First bytes of every extent, host byte order (little-endian). Offsets and ids only, no pointers.
@@ -56,8 +60,10 @@ class Arena {
  public:
   // Map `bytes` (rounded down to the granule) of anonymous zero memory: on huge pages when the
   // system has enough of them free, else with a hint to use transparent ones. RESOURCE_EXHAUSTED:
-  // the system refuses (the message has the size and why); INVALID_ARGUMENT: under 16 KiB.
-  static absl::StatusOr<std::unique_ptr<Arena>> Create(uint64_t bytes);
+  // the system refuses (the message has the size and why); INVALID_ARGUMENT: under 16 KiB. With
+  // kYes it blocks for about a second per few GiB; a kernel that cannot do it is no error.
+  static absl::StatusOr<std::unique_ptr<Arena>> Create(uint64_t bytes,
+                                                       Prefault prefault = Prefault::kNo);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -64,7 +64,8 @@ absl::StatusOr<std::unique_ptr<BlockStore>> BlockStore::Create(StoreOptions opti
       options.incomplete_age <= Duration::zero()) {
     return absl::InvalidArgumentError("part_bytes_max and the ages must be above 0");
   }
-  TOKURA_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena, Arena::Create(options.host_bytes));
+  TOKURA_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena,
+                          Arena::Create(options.host_bytes, options.prefault));
   return std::unique_ptr<BlockStore>(
       new BlockStore(std::make_unique<StoreCore>(options, bugs, std::move(arena))));
 }
@@ -90,6 +91,10 @@ absl::StatusOr<CommitResult> BlockStore::Commit(Reservation reservation,
   TOKURA_CHECK(reservation.core_ == core_.get());
   reservation.core_ = nullptr;  // Commit ends the reservation in every case.
   return core_->Commit(reservation.id_, info, now);
+}
+
+Held BlockStore::Holds(const HeldQuery& query) const {
+  return core_->Holds(query);
 }
 
 void BlockStore::Abandon(const Fingerprint& fingerprint, const BlockKey& key,

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cache-node/arena.h"
 #include "cache-node/node.h"
 #include "cache-node/pin.h"
 #include "common/ids.h"
@@ -29,6 +30,7 @@ struct StoredForm;
 
 struct StoreOptions {
   uint64_t host_bytes = uint64_t{1} << 30;  // the arena; a hard limit
+  Prefault prefault = Prefault::kNo;        // of the arena
   double high_watermark = 0.95;             // of host_bytes: Maintain evicts above it, down to
   double low_watermark = 0.90;
   Duration lease_age = std::chrono::seconds(10);       // of a reservation
@@ -61,7 +63,26 @@ struct PinQuery {
   AcceptRule accept;
   // Empty, or one per key: pin exactly that content; an empty id is any.
   std::span<const ContentId> content_ids;
+  // Empty, or one per key: a pin to clone where it pins what is wanted, whether or not the block
+  // can still be found; null where there is none.
+  std::span<const FormPin* const> held;
   Gaps gaps = Gaps::kCut;
+};
+
+// Parts of one writer's put of a block: group_mask × first_shard… of content_id in codec.
+struct HeldQuery {
+  Fingerprint fingerprint;
+  BlockKey key;
+  ContentId content_id;
+  std::string_view codec;
+  uint32_t group_mask = 0;
+  uint32_t first_shard = 0;
+  uint32_t shard_count = 0;
+};
+enum class Held {
+  kNo,       // some part is not stored (any more)
+  kWaiting,  // all are, in a set that waits for other parts
+  kVisible,  // the block is complete in that codec with those groups
 };
 
 // One part that wants to be stored.
@@ -141,7 +162,11 @@ struct StoreCounters {
   uint64_t commits_refused = 0;  // late or not what was announced
   uint64_t reservations_overdue = 0;
   uint64_t reservations_refused = 0;  // RESOURCE_EXHAUSTED
+  uint64_t window_steps = 0;  // pieces, blocks and forms looked at to clear room for large parts
 };
+
+// Sets of one block, of different contents or codecs, that may wait for parts at the same time.
+inline constexpr size_t kIncompleteSetsMax = 16;
 
 struct CodecUsage {
   std::string codec;
@@ -194,7 +219,8 @@ class BlockStore {
   // ALREADY_EXISTS: the block is complete in that codec, or this part of this content is stored:
   // the
   //   put is done, drop the payload, answer OK.
-  // RESOURCE_EXHAUSTED: no room, even after evicting what may go.
+  // RESOURCE_EXHAUSTED: no room, even after evicting what may go; or kIncompleteSetsMax other sets
+  // of the block wait for parts.
   // INVALID_ARGUMENT: unusable codec name; bytes 0 or above part_bytes_max, part outside group_mask
   // × shards, empty key
   //   or content id; or the same content announced other groups or shards before.
@@ -206,6 +232,9 @@ class BlockStore {
   // INVALID_ARGUMENT: `info` is not what was reserved (identity, codec or size).
   absl::StatusOr<CommitResult> Commit(Reservation reservation, const kernels::PartInfo& info,
                                       TimePoint now);
+
+  // Whether the parts of a put are stored now: what was, may have been given up by another writer.
+  Held Holds(const HeldQuery& query) const;
 
   // Give up the incomplete sets of one content: what is stored of it goes, its reservations expire.
   // For a cancelled put. Complete forms stay.

@@ -89,9 +89,7 @@ bool AcceptMatcher::Better(const FormInfo& a, const FormInfo& b) const {
 StoredForm* AcceptMatcher::Best(StoredForm* forms, const ContentId& content) const {
   StoredForm* best = nullptr;
   for (StoredForm* form = forms; form != nullptr; form = form->next) {
-    const bool wanted =
-        (content.empty() || form->info.content_id == content) && Accepts(form->info);
-    if (wanted && (best == nullptr || Better(form->info, best->info))) {
+    if (Wants(form->info, content) && (best == nullptr || Better(form->info, best->info))) {
       best = form;
     }
   }

@@ -15,7 +15,8 @@ namespace tokura::node {
 // Codec names of a store, interned for its life. Thread-safe.
 class CodecNames {
  public:
-  static constexpr size_t kCodecsMax = 1024;
+  // Every pair of sides of some twenty presets: writers can only name codecs that exist.
+  static constexpr size_t kCodecsMax = 512;
   static constexpr size_t kNameBytesMax = 64;
 
   CodecNames() : names_(kCodecsMax) {}
@@ -43,6 +44,10 @@ class AcceptMatcher {
   AcceptMatcher(const AcceptRule& rule, const CodecNames& names);
 
   bool Accepts(const FormInfo& form) const;
+  // Whether `form` is acceptable and of content `content`, unless that is empty.
+  bool Wants(const FormInfo& form, const ContentId& content) const {
+    return (content.empty() || form.content_id == content) && Accepts(form);
+  }
   // Whether `a` is the better of two acceptable forms (AcceptRule says how).
   bool Better(const FormInfo& a, const FormInfo& b) const;
   // The best acceptable form of a list, of content `content` unless that is empty; null when none.

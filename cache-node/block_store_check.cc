@@ -66,6 +66,7 @@ absl::Status StoreCore::CheckExtents() const {
 // Lists, links, the victim queue and the sums agree with each other.
 absl::Status StoreCore::CheckBlocks() const {
   uint64_t complete = 0, incomplete = 0, doomed = 0, blocks = 0, queued = 0, stored_bytes = 0;
+  uint64_t waiting = 0;
   for (uint32_t handle = 1; handle <= tree_.blocks().handles(); ++handle) {
     const StoredBlock* block = tree_.blocks().Find(handle);
     if (block == nullptr) {
@@ -88,6 +89,7 @@ absl::Status StoreCore::CheckBlocks() const {
     }
     queued += block->in_queue ? 1 : 0;
     blocks += block->complete != nullptr ? 1 : 0;
+    waiting += block->complete == nullptr && block->incomplete != nullptr ? 1 : 0;
   }
   for (uint32_t handle = 1; handle <= forms_.handles(); ++handle) {
     const StoredForm* form = forms_.Find(handle);
@@ -106,6 +108,9 @@ absl::Status StoreCore::CheckBlocks() const {
         form->writers == 0) {
       return Broken("an empty set was kept", handle);
     }
+  }
+  if (waiting != stats_.incomplete_blocks) {
+    return Broken("blocks that wait are miscounted", waiting);
   }
   if (complete != stats_.forms || incomplete != incomplete_.size() ||
       doomed != stats_.doomed_forms || blocks != stats_.blocks ||

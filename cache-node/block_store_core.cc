@@ -98,6 +98,7 @@ bool StoreCore::TryPin(StoredForm& form) {
 std::vector<FormPin> StoreCore::Pin(const PinQuery& query, TimePoint now) {
   const AcceptMatcher matcher(query.accept, codecs_);
   TOKURA_CHECK(query.content_ids.empty() || query.content_ids.size() == query.keys.size());
+  TOKURA_CHECK(query.held.empty() || query.held.size() == query.keys.size());
   std::vector<FormPin> pins;
   pins.reserve(query.keys.size());
   while (pins.size() < query.keys.size()) {
@@ -109,13 +110,20 @@ std::vector<FormPin> StoreCore::Pin(const PinQuery& query, TimePoint now) {
         query.fingerprint, query.keys.subspan(base, window), [&](size_t i, StoredBlock* block) {
           const ContentId content =
               query.content_ids.empty() ? ContentId{} : query.content_ids[base + i];
-          StoredForm* form = block == nullptr ? nullptr : matcher.Best(block->complete, content);
-          if (form == nullptr || !TryPin(*form)) {
-            present = std::min(present, i);
-            return;
+          const FormPin* held = query.held.empty() ? nullptr : query.held[base + i];
+          if (held != nullptr && matcher.Wants(held->info(), content)) {
+            pins[base + i] = held->Clone();
+          } else {
+            StoredForm* form = block == nullptr ? nullptr : matcher.Best(block->complete, content);
+            if (form == nullptr || !TryPin(*form)) {
+              present = std::min(present, i);
+              return;
+            }
+            pins[base + i] = FormPin(this, form);
           }
-          queue_.Touch(*block, now);
-          pins[base + i] = FormPin(this, form);
+          if (block != nullptr) {
+            queue_.Touch(*block, now);
+          }
         });
     if (present < window && query.gaps == Gaps::kCut) {
       pins.resize(base + present);
@@ -200,11 +208,6 @@ StoreStats StoreCore::stats() const {
   stats.pinned_forms = pinned_forms_.load(std::memory_order_relaxed);
   stats.pinned_bytes = pinned_bytes_.load(std::memory_order_relaxed);
   stats.incomplete_forms = incomplete_.size();
-  for (const auto& [started, handle] : incomplete_) {
-    const StoredForm* form = forms_.Get(handle);
-    const StoredBlock& block = *form->block;
-    stats.incomplete_blocks += block.complete == nullptr && block.incomplete == form ? 1 : 0;
-  }
   stats.reservations = pending_.size();
   return stats;
 }

@@ -52,6 +52,8 @@ class StoreCore final : public PinOwner {
   void Abandon(const Fingerprint& fingerprint, const BlockKey& key, const ContentId& content_id,
                TimePoint now) TOKURA_EXCLUDES(mutex_);
 
+  Held Holds(const HeldQuery& query) const TOKURA_EXCLUDES(mutex_);
+
   std::vector<FormInfo> Find(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                              const AcceptRule& accept, Touch touch, TimePoint now);
   std::vector<FormPin> Pin(const PinQuery& query, TimePoint now);
@@ -82,7 +84,8 @@ class StoreCore final : public PinOwner {
   // What one call may still spend on eviction.
   struct EvictBudget {
     size_t forms;
-    size_t steps;
+    size_t steps;   // of the victim queue
+    size_t search;  // pieces, blocks and forms looked at in search of a window
   };
 
   // block_store_put.cc
@@ -94,6 +97,7 @@ class StoreCore final : public PinOwner {
   absl::StatusOr<StoredForm*> IncompleteForm(const ReserveRequest& request, CodecId codec,
                                              StoredBlock& block, TimePoint now)
       TOKURA_REQUIRES(mutex_);
+  void CountWaiting(StoredBlock& block) TOKURA_REQUIRES(mutex_);
   bool IsCovered(const StoredBlock& block, CodecId codec, uint32_t group_mask) const
       TOKURA_REQUIRES(mutex_);
   absl::Status CheckCommit(const Pending& pending, const kernels::PartInfo& info) const
@@ -125,12 +129,12 @@ class StoreCore final : public PinOwner {
   // block_store_window.cc
   std::optional<double> FormCost(const StoredForm& form, TimePoint now) const
       TOKURA_REQUIRES(mutex_);
-  std::optional<double> BlockCost(const StoredBlock& block, TimePoint now) const
-      TOKURA_REQUIRES(mutex_);
-  std::optional<double> WindowCost(const ExtentAllocator::Range& window, TimePoint now) const
-      TOKURA_REQUIRES(mutex_);
-  std::optional<ExtentAllocator::Range> CheapestWindow(uint64_t extent_bytes, TimePoint now)
-      TOKURA_REQUIRES(mutex_);
+  std::optional<double> BlockCost(const StoredBlock& block, EvictBudget& budget,
+                                  TimePoint now) const TOKURA_REQUIRES(mutex_);
+  std::optional<double> WindowCost(const ExtentAllocator::Range& window, EvictBudget& budget,
+                                   TimePoint now) const TOKURA_REQUIRES(mutex_);
+  std::optional<ExtentAllocator::Range> CheapestWindow(uint64_t extent_bytes, EvictBudget& budget,
+                                                       TimePoint now) TOKURA_REQUIRES(mutex_);
   bool ClearWindow(uint64_t extent_bytes, EvictBudget& budget, TimePoint now)
       TOKURA_REQUIRES(mutex_);
   bool EvictWithDescendants(StoredBlock& block, EvictBudget& budget, TimePoint now)

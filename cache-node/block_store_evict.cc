@@ -12,16 +12,25 @@ namespace {
 // touches.
 constexpr size_t kEvictFormsPerCall = 256;
 constexpr size_t kStepsPerCall = 4096;
+constexpr size_t kSearchPerCall = 32768;
 constexpr size_t kOrphanStepsPerCall = 256;
 constexpr size_t kIncompleteScan = 16;
 constexpr size_t kOverduePerCall = 4096;
 
 }  // namespace
 
+void StoreCore::CountWaiting(StoredBlock& block) {
+  const bool waiting = block.complete == nullptr && block.incomplete != nullptr;
+  stats_.incomplete_blocks += waiting ? 1 : 0;
+  stats_.incomplete_blocks -= block.waiting ? 1 : 0;
+  block.waiting = waiting;
+}
+
 void StoreCore::LinkIncomplete(StoredForm& form) {
   form.next = form.block->incomplete;
   form.block->incomplete = &form;
   incomplete_.emplace(form.started, form.handle);
+  CountWaiting(*form.block);
   tree_.Changed(*form.block);
 }
 
@@ -39,6 +48,7 @@ void StoreCore::Unlink(StoredForm& form) {
     *link = form.next;
     form.next = nullptr;
   }
+  CountWaiting(block);
   if (!complete) {
     TOKURA_CHECK(incomplete_.erase({form.started, form.handle}) == 1);
     return;
@@ -220,7 +230,7 @@ bool StoreCore::EvictNext(EvictReason reason, EvictBudget& budget, TimePoint now
 
 bool StoreCore::MakeRoom(uint64_t extent_bytes, TimePoint now) {
   using Place = ExtentAllocator::Place;
-  EvictBudget budget{kEvictFormsPerCall, kStepsPerCall};
+  EvictBudget budget{kEvictFormsPerCall, kStepsPerCall, kSearchPerCall};
   if (extent_bytes > allocator_.capacity()) {
     return false;
   }
@@ -241,7 +251,7 @@ bool StoreCore::MakeRoom(uint64_t extent_bytes, TimePoint now) {
 
 // Descriptors for one more block, its parent and a form.
 bool StoreCore::MakeDescriptors(TimePoint now) {
-  EvictBudget budget{kEvictFormsPerCall, kStepsPerCall};
+  EvictBudget budget{kEvictFormsPerCall, kStepsPerCall, kSearchPerCall};
   while (!tree_.HasRoom(2) || forms_.full()) {
     if (!EvictNext(EvictReason::kAllocation, budget, now)) {
       return false;
@@ -290,7 +300,7 @@ Maintenance StoreCore::Maintain(TimePoint now) {
   MutexLock lock(mutex_);
   Maintenance out;
   FindOverdue(now, out);
-  EvictBudget budget{kEvictFormsPerCall, kStepsPerCall};
+  EvictBudget budget{kEvictFormsPerCall, kStepsPerCall, kSearchPerCall};
   while (budget.forms > 0 && EvictOldIncomplete(options_.incomplete_age, now)) {
     --budget.forms;
   }

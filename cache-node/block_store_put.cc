@@ -183,7 +183,8 @@ absl::StatusOr<Reservation> StoreCore::ReserveExtent(const ReserveRequest& reque
 // The incomplete set that the request adds to, made if need be.
 absl::StatusOr<StoredForm*> StoreCore::IncompleteForm(const ReserveRequest& request, CodecId codec,
                                                       StoredBlock& block, TimePoint now) {
-  for (StoredForm* form = block.incomplete; form != nullptr; form = form->next) {
+  size_t sets = 0;
+  for (StoredForm* form = block.incomplete; form != nullptr; form = form->next, ++sets) {
     if (form->info.content_id != request.content_id || form->info.codec != codec) {
       continue;
     }
@@ -191,6 +192,9 @@ absl::StatusOr<StoredForm*> StoreCore::IncompleteForm(const ReserveRequest& requ
       return absl::InvalidArgumentError("this content was announced with other groups or shards");
     }
     return form;
+  }
+  if (sets >= kIncompleteSetsMax) {
+    return absl::ResourceExhaustedError("too many sets of this block wait for parts");
   }
   StoredForm* form = forms_.Allocate();
   TOKURA_CHECK(form != nullptr);
@@ -212,6 +216,36 @@ bool StoreCore::IsCovered(const StoredBlock& block, CodecId codec, uint32_t grou
     }
   }
   return false;
+}
+
+Held StoreCore::Holds(const HeldQuery& query) const {
+  MutexLock lock(mutex_);
+  const std::optional<CodecId> codec = codecs_.Find(query.codec);
+  const StoredBlock* block = tree_.Find(query.fingerprint, query.key);
+  if (block == nullptr || !codec.has_value()) {
+    return Held::kNo;
+  }
+  if (IsCovered(*block, *codec, query.group_mask)) {
+    return Held::kVisible;
+  }
+  StoredForm* set = block->incomplete;
+  while (set != nullptr &&
+         (set->info.content_id != query.content_id || set->info.codec != *codec)) {
+    set = set->next;
+  }
+  if (set == nullptr) {
+    return Held::kNo;
+  }
+  for (uint32_t group = 0; group < kGroupsMax; ++group) {
+    const uint32_t shards = (query.group_mask >> group & 1) != 0 ? query.shard_count : 0;
+    for (uint32_t i = 0; i < shards; ++i) {
+      if (!HasPart(*set,
+                   {static_cast<uint8_t>(group), static_cast<uint8_t>(query.first_shard + i)})) {
+        return Held::kNo;
+      }
+    }
+  }
+  return Held::kWaiting;
 }
 
 absl::Status StoreCore::CheckCommit(const Pending& pending, const kernels::PartInfo& info) const {
@@ -313,6 +347,7 @@ CommitResult StoreCore::CompleteForm(StoredForm& form, TimePoint now) {
     form.next = block.complete;
     block.complete = &form;
   }
+  CountWaiting(block);
   stats_.blocks += form.next == nullptr ? 1 : 0;
   ++stats_.forms;
   stats_.stored_bytes += form.info.stored_bytes;

@@ -21,6 +21,12 @@ const StoredBlock* NextInSubtree(const StoredBlock& root, const StoredBlock* blo
   return block == &root ? nullptr : block->next_sibling;
 }
 
+// One step of a search; false when none is left.
+bool Spend(size_t& steps) {
+  steps -= steps > 0 ? 1 : 0;
+  return steps > 0;
+}
+
 }  // namespace
 
 // What evicting `form` alone would cost: its share of the recompute cost, by how recently the block
@@ -40,16 +46,21 @@ std::optional<double> StoreCore::FormCost(const StoredForm& form, TimePoint now)
 }
 
 // What evicting all forms of `block` would cost, with everything that builds on it. Nothing when
-// some of that may not go, or is too much.
-std::optional<double> StoreCore::BlockCost(const StoredBlock& root, TimePoint now) const {
+// some of that may not go, or is too much. What was found so far when the budget ends.
+std::optional<double> StoreCore::BlockCost(const StoredBlock& root, EvictBudget& budget,
+                                           TimePoint now) const {
   double total = 0;
   size_t left = kDescendantsMax;
   for (const StoredBlock* block = &root; block != nullptr; block = NextInSubtree(root, block)) {
     if (left-- == 0) {
       return std::nullopt;
     }
+    if (!Spend(budget.search)) {
+      return total;
+    }
     uint32_t forms = 0;
     for (const StoredForm* form = block->complete; form != nullptr; form = form->next) {
+      Spend(budget.search);
       const std::optional<double> cost = FormCost(*form, now);
       if (!cost.has_value()) {
         return std::nullopt;
@@ -66,10 +77,10 @@ std::optional<double> StoreCore::BlockCost(const StoredBlock& root, TimePoint no
 }
 
 std::optional<double> StoreCore::WindowCost(const ExtentAllocator::Range& window,
-                                            TimePoint now) const {
+                                            EvictBudget& budget, TimePoint now) const {
   double total = 0;
   const uint64_t end = window.offset + window.bytes;
-  for (uint64_t offset = window.offset; offset < end;) {
+  for (uint64_t offset = window.offset; offset < end && Spend(budget.search);) {
     const ExtentAllocator::Piece piece = allocator_.PieceAt(offset);
     offset = piece.range.offset + piece.range.bytes;
     if (piece.owner == 0) {
@@ -79,7 +90,7 @@ std::optional<double> StoreCore::WindowCost(const ExtentAllocator::Range& window
     // A block with another form can lose this one without leaving a hole.
     const bool only_form = form.block->complete == &form && form.next == nullptr;
     const std::optional<double> cost =
-        only_form ? BlockCost(*form.block, now) : FormCost(form, now);
+        only_form ? BlockCost(*form.block, budget, now) : FormCost(form, now);
     if (!cost.has_value()) {
       return std::nullopt;
     }
@@ -88,13 +99,15 @@ std::optional<double> StoreCore::WindowCost(const ExtentAllocator::Range& window
   return total;
 }
 
-// Of a bounded number of windows, from where the last search ended, the cheapest.
+// Of a bounded number of windows, from where the last search ended, the cheapest. The window in
+// which the budget ended counts when there is no other: its search would end no sooner next time.
 std::optional<ExtentAllocator::Range> StoreCore::CheapestWindow(uint64_t extent_bytes,
+                                                                EvictBudget& budget,
                                                                 TimePoint now) {
   std::optional<ExtentAllocator::Range> best;
   double best_cost = 0;
   bool wrapped = false;
-  for (size_t i = 0; i < kWindowsPerSearch; ++i) {
+  for (size_t i = 0; i < kWindowsPerSearch && budget.search > 0; ++i) {
     const auto window = allocator_.Candidate(extent_bytes, window_cursor_);
     if (!window.has_value()) {
       window_cursor_ = 0;
@@ -105,8 +118,9 @@ std::optional<ExtentAllocator::Range> StoreCore::CheapestWindow(uint64_t extent_
       continue;
     }
     window_cursor_ = window->offset + kExtentGranule;
-    const std::optional<double> cost = WindowCost(*window, now);
-    if (cost.has_value() && (!best.has_value() || *cost < best_cost)) {
+    const std::optional<double> cost = WindowCost(*window, budget, now);
+    const bool whole = budget.search > 0;
+    if (cost.has_value() && (!best.has_value() || (whole && *cost < best_cost))) {
       best = window;
       best_cost = *cost;
     }
@@ -114,15 +128,22 @@ std::optional<ExtentAllocator::Range> StoreCore::CheapestWindow(uint64_t extent_
   return best;
 }
 
-// Evict what lies in the cheapest window, and what builds on it. False: nothing was evicted.
+// Evict what lies in the cheapest window, and what builds on it, as far as the budget goes: the
+// next search begins with the rest. False: nothing was evicted.
 bool StoreCore::ClearWindow(uint64_t extent_bytes, EvictBudget& budget, TimePoint now) {
-  const std::optional<ExtentAllocator::Range> window = CheapestWindow(extent_bytes, now);
-  if (!window.has_value() || budget.forms == 0) {
+  if (budget.forms == 0) {
     return false;
   }
+  const size_t search_before = budget.search;
+  const std::optional<ExtentAllocator::Range> window = CheapestWindow(extent_bytes, budget, now);
+  counters_.window_steps += search_before - budget.search;
+  if (!window.has_value()) {
+    return false;
+  }
+  const size_t forms_before = budget.forms;
   const uint64_t end = window->offset + window->bytes;
-  bool evicted = false;
-  for (uint64_t offset = window->offset; offset < end;) {
+  uint64_t offset = window->offset;
+  while (offset < end && budget.forms > 0) {
     const ExtentAllocator::Piece piece = allocator_.PieceAt(offset);
     offset = piece.range.offset + piece.range.bytes;
     if (piece.owner == 0) {
@@ -135,19 +156,21 @@ bool StoreCore::ClearWindow(uint64_t extent_bytes, EvictBudget& budget, TimePoin
       gone = EvictWithDescendants(*form.block, budget, now);
     } else if (TakeFromReaders(form)) {
       Drop(form, EvictReason::kFragmented, now);
+      --budget.forms;
       gone = true;
     }
-    evicted = evicted || gone;
     if (!gone) {
-      break;  // A reader was faster.
+      break;  // A reader was faster, or the budget has ended.
     }
   }
-  --budget.forms;
-  return evicted;
+  if (budget.forms == 0) {
+    window_cursor_ = window->offset;
+  }
+  return budget.forms < forms_before;
 }
 
-// Deepest first, so that a reader that is faster leaves no hole. BlockCost has said that all may
-// go.
+// Deepest first, so that a reader that is faster, or the budget's end, leaves no hole. Returns
+// whether all went.
 bool StoreCore::EvictWithDescendants(StoredBlock& root, EvictBudget& budget, TimePoint now) {
   for (bool root_gone = false; !root_gone;) {
     StoredBlock* leaf = &root;
@@ -156,13 +179,13 @@ bool StoreCore::EvictWithDescendants(StoredBlock& root, EvictBudget& budget, Tim
     }
     for (bool leaf_gone = false; !leaf_gone;) {
       StoredForm* form = leaf->complete;
-      if (form == nullptr || !TakeFromReaders(*form)) {
+      if (budget.forms == 0 || form == nullptr || !TakeFromReaders(*form)) {
         return false;
       }
       leaf_gone = form->next == nullptr;
       root_gone = leaf_gone && leaf == &root;
       Drop(*form, EvictReason::kFragmented, now);
-      budget.forms -= budget.forms > 1 ? 1 : 0;
+      --budget.forms;
     }
   }
   return true;

@@ -98,6 +98,7 @@ struct StoredBlock {
   bool gone = false;      // was complete and is not any more: its children are orphans
   bool orphan = false;    // its prefix is gone
   bool in_queue = false;  // of the evictor, at `rank`
+  bool waiting = false;   // has incomplete forms only
   bool parked = false;    // not queued because all its forms are pinned
   EvictRank rank;
 

@@ -1,6 +1,5 @@
 // tokura-node: one cache node as a process.
 
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -8,15 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include <pthread.h>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cache-node/node.h"
-#include "cache-node/port_file.h"
 #include "common/config.h"
 #include "common/log.h"
+#include "common/port_file.h"
 #include "common/status_macros.h"
+#include "common/stop_signals.h"
 
 namespace tokura::node {
 namespace {
@@ -107,6 +105,9 @@ void AddLimits(OptionTable& options, Flags& flags) {
   options.AddDouble("high-watermark", &node.high_watermark,
                     "share of host-bytes above which blocks are evicted");
   options.AddDouble("low-watermark", &node.low_watermark, "share of host-bytes to evict down to");
+  node.prefault = true;
+  options.AddBool("prefault", &node.prefault,
+                  "take all of host-bytes from the system before serving");
   options.AddBool("verify-on-put", &node.verify_on_put,
                   "check every layer's checksum before a part is stored");
 }
@@ -136,26 +137,18 @@ void AddOptions(OptionTable& options, Flags& flags) {
 }
 
 absl::Status Serve(const Flags& flags) {
-  // Blocked before any thread starts: all of them inherit the mask, and this one waits.
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTERM);
-  sigaddset(&stop, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-
-  TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<NodeProcess> process,
-                          NodeProcess::Start(flags.node));
-  const NodeProcess::Addresses addresses = process->addresses();
-  if (!flags.port_file.empty()) {
-    TOKURA_RETURN_IF_ERROR(
-        WritePortFile(flags.port_file, {{"data", addresses.data}, {"admin", addresses.admin}}));
-  }
-  int signal = 0;
-  while (sigwait(&stop, &signal) != 0) {
-  }
-  // From here on the default action ends the process at once.
-  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
-  process->Shutdown();
+  OwnPortFile port_file(flags.port_file);
+  const StopSignals signals;
+  absl::StatusOr<std::unique_ptr<NodeProcess>> process = absl::UnknownError("not started");
+  signals.RunBlocked([&] { process = NodeProcess::Start(flags.node); });
+  TOKURA_RETURN_IF_ERROR(process.status());
+  signals.Block();
+  const NodeProcess::Addresses addresses = (*process)->addresses();
+  TOKURA_RETURN_IF_ERROR(port_file.Write(
+      {{"data", addresses.data.ToString()}, {"admin", addresses.admin.ToString()}}));
+  const int signal = signals.WaitForOne();
+  signals.LetThrough();
+  (*process)->Shutdown();
   Log(LogLevel::kInfo, "node", "stopped", {{"signal", signal}});
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "cache-node/server_context.h"
 #include "cache-node/server_loop.h"
 #include "cache-node/server_maintenance.h"
+#include "cache-node/server_wire.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "common/net/channel.h"
@@ -20,8 +21,25 @@ namespace {
 
 constexpr Duration kTickMin = std::chrono::milliseconds(10);
 constexpr Duration kTickMax = std::chrono::milliseconds(100);
+// Longer is a mistake, and would come near to what sums of time points hold.
+constexpr Duration kDurationMax = std::chrono::hours(24);
 // A loop that has not ticked for so long is not healthy.
 constexpr Duration kUnhealthyAfter = std::chrono::seconds(5);
+
+// Payload bytes under way on one I/O thread. At least two of the largest parts: a peer that stopped
+// in the middle of one leaves room for another's.
+uint64_t TransferBytesMax(const NodeOptions& options, size_t threads) {
+  const uint64_t share = options.inflight_bytes_max / threads;
+  const uint64_t least = 2 * options.part_bytes_max;
+  if (share >= least) {
+    return share;
+  }
+  Log(LogLevel::kInfo, "node", "inflight_bytes_raised",
+      {{"asked", options.inflight_bytes_max},
+       {"used", least * threads},
+       {"reason", "every I/O thread needs twice part-bytes-max"}});
+  return least;
+}
 
 Duration TickOf(const NodeOptions& options) {
   return std::clamp(options.lease_age / 20, kTickMin, kTickMax);
@@ -54,7 +72,7 @@ NodeImpl::NodeImpl(const Dependencies& dependencies, std::shared_ptr<ServerConte
   auto maintenance = std::make_shared<ServerMaintenance>(context_, transports_.front()->executor());
   ServerLoop::Options options;
   options.tick = TickOf(context_->options);
-  options.transfer_bytes_max = context_->options.inflight_bytes_max / transports_.size();
+  options.transfer_bytes_max = TransferBytesMax(context_->options, transports_.size());
   std::vector<std::weak_ptr<ServerLoop>> loops;
   for (net::Transport* transport : transports_) {
     std::function<void(TimePoint)> on_tick;
@@ -179,6 +197,12 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
         options.high_watermark <= 1)) {
     return absl::InvalidArgumentError("watermarks must satisfy 0 < low <= high <= 1");
   }
+  for (const Duration duration : {options.lease_age, options.lease_age_max, options.incomplete_age,
+                                  options.heartbeat, options.dead_after, options.drain_timeout}) {
+    if (duration < Duration::zero() || duration > kDurationMax) {
+      return absl::InvalidArgumentError("durations must be 0 to 24 h");
+    }
+  }
   if (!positive(options.lease_age) || options.lease_age_max < options.lease_age) {
     return absl::InvalidArgumentError("lease-age must be positive and at most lease-age-max");
   }
@@ -209,8 +233,10 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(Dependencies dependencies, No
                                                    PlantedBugs bugs) {
   TOKURA_RETURN_IF_ERROR(ValidateNodeOptions(options));
   TOKURA_CHECK(!dependencies.transports.empty());
+  RouteProtobufLog();
   StoreOptions store;
   store.host_bytes = options.host_bytes;
+  store.prefault = options.prefault ? Prefault::kYes : Prefault::kNo;
   store.high_watermark = options.high_watermark;
   store.low_watermark = options.low_watermark;
   store.lease_age = options.lease_age;

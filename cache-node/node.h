@@ -23,6 +23,9 @@ struct NodeOptions {
   net::Address listen{"127.0.0.1", 0};
   net::Address admin{"127.0.0.1", 0};
   uint64_t host_bytes = uint64_t{1} << 30;
+  // Take all of host_bytes from the system before serving: no put waits for fresh pages. Programs
+  // do; simulations and tests, which make thousands of nodes, do not.
+  bool prefault = false;
   int64_t io_threads = 1;
   double high_watermark = 0.95;  // of host_bytes: evict above it, down to
   double low_watermark = 0.90;

@@ -29,11 +29,12 @@ inline constexpr size_t kPutPartResults = 6;
 
 // Why this node refused or ended a connection.
 enum class ConnectionEnd : uint8_t {
-  kLimit = 0,    // connections_max
-  kRefused = 1,  // versions, another node expected, fenced, a malformed HELLO, draining
-  kStuck = 2,    // transfers, reservations or leases without progress for lease_age
+  kLimit = 0,      // connections_max
+  kRefused = 1,    // versions, another node expected, fenced, a malformed HELLO, draining
+  kStuck = 2,      // transfers, reservations or leases without progress for lease_age
+  kViolation = 3,  // it broke the protocol behind a sound HELLO
 };
-inline constexpr size_t kConnectionEnds = 3;
+inline constexpr size_t kConnectionEnds = 4;
 
 // What was turned away because a bounded queue was full.
 enum class FullQueue : uint8_t {

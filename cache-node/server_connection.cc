@@ -21,6 +21,8 @@ constexpr Duration kEarlyPayloadAge = std::chrono::seconds(1);
 constexpr size_t kTenantBytesMax = 256;
 // Blocks that the requests of one connection may name together, in units of blocks_max.
 constexpr size_t kBlocksFactor = 4;
+// Payloads that the puts of one connection may be offered together.
+constexpr size_t kPartsMax = size_t{1} << 16;
 
 }  // namespace
 
@@ -50,6 +52,7 @@ net::ConnectionHandler* ServerConnection::Open(net::Transport& transport,
   options.incarnation = context().incarnation;
   options.format_version = kernels::FormatVersionString();
   options.id = id_;
+  options.maybe_log = &context().client_log;
   channel_ = net::ServerChannel::Accept(transport, std::move(connection), options, *this);
   return &channel_->handler();
 }
@@ -127,11 +130,20 @@ absl::Status ServerConnection::AnswerNow(const net::FrameHeader& frame,
 
 void ServerConnection::StartTransferRequest(const net::FrameHeader& frame,
                                             std::span<const std::byte> body) {
+  if (requests_.count(frame.request_id) != 0) {
+    // Answered, so that the channel may have forgotten it, with transfers still under way.
+    channel_->Reply(frame, absl::InvalidArgumentError("the request id is in use"));
+    --unanswered_;
+    context().metrics.RequestEnded(frame.op, absl::StatusCode::kInvalidArgument, Duration::zero());
+    Abort(ConnectionEnd::kViolation, "a request id was used twice");
+    return;
+  }
   std::shared_ptr<ServerRequest> request;
   absl::Status status = MakeTransferRequest(frame, body, &request);
-  if (status.ok() && blocks_ + request->blocks() > kBlocksFactor * context().options.blocks_max) {
+  if (status.ok() && (blocks_ + request->blocks() > kBlocksFactor * context().options.blocks_max ||
+                      parts_ + request->parts() > kPartsMax)) {
     context().metrics.Rejected(FullQueue::kBlocks);
-    status = absl::ResourceExhaustedError("too many blocks under way on this connection");
+    status = absl::ResourceExhaustedError("too many blocks or parts under way on this connection");
   }
   if (!status.ok()) {
     channel_->Reply(frame, status);
@@ -140,6 +152,7 @@ void ServerConnection::StartTransferRequest(const net::FrameHeader& frame,
     return;
   }
   blocks_ += request->blocks();
+  parts_ += request->parts();
   TOKURA_CHECK(requests_.emplace(frame.request_id, request).second);
   request->Start();
   std::vector<EarlyPayload> early = std::move(early_);
@@ -213,6 +226,7 @@ void ServerConnection::Forget(const ServerRequest& request) {
   auto it = requests_.find(request.frame().request_id);
   if (it != requests_.end() && it->second.get() == &request) {
     blocks_ -= request.blocks();
+    parts_ -= request.parts();
     requests_.erase(it);
   }
   CloseIfDrained();

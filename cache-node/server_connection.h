@@ -92,6 +92,7 @@ class ServerConnection final : public net::ServerChannelOwner,
   size_t blocks_ = 0;                                            // that requests_ name
   size_t unanswered_ = 0;
   // Payloads whose request has not been seen, in order of arrival; bounded.
+  size_t parts_ = 0;  // that the requests of the table may be offered
   std::vector<EarlyPayload> early_;
   bool welcomed_ = false;
   bool draining_ = false;

@@ -50,21 +50,19 @@ bool GetRequest::Uses(const LeaseToken& lease) const {
 
 void GetRequest::PinBlocks() {
   ServerContext& context = connection().context();
+  PinQuery pins;
+  std::vector<const FormPin*> held;
   if (!query_.lease.empty()) {
     // A lease that has ended is no error: the blocks may still be there.
     auto use = context.leases.Use(query_.lease, connection().tenant(), connection().id(), Now());
     if (use.ok()) {
       lease_use_ = std::move(*use);
-      query_.content_ids.resize(query_.keys.size());
+      for (const BlockKey& key : query_.keys) {
+        held.push_back(lease_use_.Find(query_.fingerprint, key));
+      }
+      pins.held = held;
     }
   }
-  for (size_t i = 0; lease_use_.valid() && i < query_.keys.size(); ++i) {
-    const FormPin* held = lease_use_.Find(query_.fingerprint, query_.keys[i]);
-    if (held != nullptr && query_.content_ids[i].empty()) {
-      query_.content_ids[i] = held->info().content_id;
-    }
-  }
-  PinQuery pins;
   pins.fingerprint = query_.fingerprint;
   pins.keys = query_.keys;
   pins.accept = query_.accept;

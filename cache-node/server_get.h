@@ -45,6 +45,7 @@ class GetRequest final : public ServerRequest {
 
   void OnPayload(const net::FrameHeader& frame, net::IncomingPayload payload) override;
   size_t blocks() const override { return query_.keys.size(); }
+  size_t parts() const override { return 0; }
   bool Uses(const LeaseToken& lease) const override;
   uint64_t next_bytes() override { return next_ ? next_->bytes : 0; }
   Started StartNext() override;

@@ -8,6 +8,7 @@
 #include "cache-node/server_connection.h"
 #include "cache-node/server_wire.h"
 #include "common/status_macros.h"
+#include "kernels/codec.h"
 
 namespace tokura::node {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 constexpr uint32_t kGroupsMax = 8;
 constexpr uint32_t kShardsMax = 256;
 constexpr size_t kPartsMax = size_t{1} << 16;  // of one PUT
-constexpr size_t kCodecBytesMax = 64;
 // A reply tells the reasons of the first failed blocks only; each is cut.
 constexpr int kReasonsMax = 64;
 constexpr size_t kReasonBytesMax = 256;
@@ -39,10 +39,16 @@ absl::StatusOr<PutRequest::BlockIds> ReadBlock(const proto::PutBlock& message) {
   return ids;
 }
 
-absl::Status CheckShape(const PutRequest::Announcement& put) {
-  if (put.codec.empty() || put.codec.size() > kCodecBytesMax) {
-    return absl::InvalidArgumentError("codec is empty or too long");
+// The one name of a codec that this build knows, so that names cannot fill the store's table.
+absl::StatusOr<std::string> ReadCodec(const std::string& name) {
+  const absl::StatusOr<kernels::CodecPreset> codec = kernels::FindCodec(name);
+  if (!codec.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("codec: ", codec.status().message()));
   }
+  return kernels::CodecNameOf(codec->k, codec->v);
+}
+
+absl::Status CheckShape(const PutRequest::Announcement& put) {
   if (put.group_mask == 0 || put.group_mask >> kGroupsMax != 0) {
     return absl::InvalidArgumentError("group_mask is empty or names groups above 7");
   }
@@ -74,7 +80,7 @@ absl::StatusOr<PutRequest::Announcement> PutRequest::Read(const proto::PutReques
     TOKURA_ASSIGN_OR_RETURN(BlockIds ids, ReadBlock(block));
     put.blocks.push_back(ids);
   }
-  put.codec = message.codec();
+  TOKURA_ASSIGN_OR_RETURN(put.codec, ReadCodec(message.codec()));
   put.group_mask = message.group_mask();
   put.shards = message.shards();
   put.first_shard = message.first_shard();
@@ -139,8 +145,13 @@ void PutRequest::OnPayload(const net::FrameHeader& frame, net::IncomingPayload p
                                connection().context().options.part_bytes_max)));
     return;
   }
-  offers_.push_back({frame.index, part, std::move(payload)});
+  blocks_[frame.index].offered.push_back(next_offer_);
+  offers_.emplace(next_offer_++, Offer{frame.index, part, std::move(payload)});
   connection().slot().Add(shared_from_this());
+}
+
+uint64_t PutRequest::next_bytes() {
+  return offers_.empty() ? 0 : offers_.begin()->second.payload.size();
 }
 
 absl::StatusOr<Reservation> PutRequest::Reserve(const Offer& offer) {
@@ -161,8 +172,8 @@ absl::StatusOr<Reservation> PutRequest::Reserve(const Offer& offer) {
 }
 
 PutRequest::Started PutRequest::StartNext() {
-  Offer offer = std::move(offers_.front());
-  offers_.pop_front();
+  Offer offer = std::move(offers_.begin()->second);
+  offers_.erase(offers_.begin());
   if (!Wanted(offer.block)) {
     connection().context().metrics.PutPartEnded(PutPartResult::kAborted);
     return Started::kNo;
@@ -251,6 +262,7 @@ void PutRequest::Commit(Arrival& arrival, const kernels::PartInfo& info) {
   absl::StatusOr<CommitResult> result =
       connection().context().store->Commit(std::move(arrival.reservation), info, Now());
   if (result.ok()) {
+    blocks_[arrival.block].visible |= *result == CommitResult::kVisible;
     FinishPart(arrival.block,
                *result == CommitResult::kDuplicate ? PutPartResult::kHeld : PutPartResult::kStored);
   } else if (result.status().code() == absl::StatusCode::kInvalidArgument) {
@@ -288,7 +300,31 @@ void PutRequest::FailBlock(uint32_t block, PutPartResult result, absl::Status wh
                                 : std::move(why);
   const BlockIds& ids = announced_.blocks[block];
   context.store->Abandon(announced_.fingerprint, ids.key, ids.content_id, Now());
+  DropOffers(block);
   EndBlock(block);
+}
+
+void PutRequest::DropOffers(uint32_t block) {
+  for (const uint64_t offer : std::exchange(blocks_[block].offered, {})) {
+    if (offers_.erase(offer) != 0) {  // Destroying the payload rejects it.
+      connection().context().metrics.PutPartEnded(PutPartResult::kAborted);
+    }
+  }
+}
+
+void PutRequest::CheckHeld(uint32_t block) {
+  Block& entry = blocks_[block];
+  if (!entry.status.ok() || entry.visible) {
+    return;
+  }
+  const BlockIds& ids = announced_.blocks[block];
+  const Held held = connection().context().store->Holds(
+      {announced_.fingerprint, ids.key, ids.content_id, announced_.codec, announced_.group_mask,
+       announced_.first_shard, announced_.shard_count});
+  if (held == Held::kNo) {
+    entry.status = absl::AbortedError("the block was given up or evicted before it was complete");
+    connection().context().store->Abandon(announced_.fingerprint, ids.key, ids.content_id, Now());
+  }
 }
 
 void PutRequest::EndBlock(uint32_t block) {
@@ -319,7 +355,9 @@ void PutRequest::GiveUp(const absl::Status& why) {
 
 void PutRequest::Reply(const absl::Status& result) {
   proto::PutReply reply;
-  for (const Block& block : blocks_) {
+  for (uint32_t i = 0; i < blocks_.size(); ++i) {
+    CheckHeld(i);
+    const Block& block = blocks_[i];
     reply.mutable_statuses()->push_back(static_cast<char>(block.status.code()));
     if (!block.status.ok() && reply.reasons_size() < kReasonsMax) {
       reply.add_reasons(ReasonText(block.status.message()));

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,8 +19,9 @@ namespace tokura::node {
 
 // A PUT: its parts come as payload offers. Each takes its turn at the transfer gate, gets room in
 // the arena, is received straight into it, verified on the worker pool, and committed. A block is
-// OK when all parts of this writer are stored (or were held already). A block that fails is given
-// up as a whole: what is stored of it goes. Nothing is committed after the answer.
+// OK when all parts of this writer are stored (or were held already) when the put is answered. A
+// block that fails is given up as a whole: what is stored of it goes, offers that wait are
+// rejected. Nothing is committed after the answer.
 //
 // Life of a part:
 //   awaited --offer--> offered --gate--> arriving --Done, verify--> stored
@@ -52,8 +53,9 @@ class PutRequest final : public ServerRequest {
 
   void OnPayload(const net::FrameHeader& frame, net::IncomingPayload payload) override;
   size_t blocks() const override { return announced_.blocks.size(); }
+  size_t parts() const override { return offered_.size(); }
   bool Uses(const LeaseToken&) const override { return false; }
-  uint64_t next_bytes() override { return offers_.empty() ? 0 : offers_.front().payload.size(); }
+  uint64_t next_bytes() override;
   Started StartNext() override;
 
  protected:
@@ -65,6 +67,8 @@ class PutRequest final : public ServerRequest {
     absl::Status status;
     uint32_t parts_left = 0;
     bool ended = false;
+    bool visible = false;           // this put stored the block's last part
+    std::vector<uint64_t> offered;  // in offers_, if they still wait
   };
   struct Offer {
     uint32_t block = 0;
@@ -91,14 +95,19 @@ class PutRequest final : public ServerRequest {
   void FinishPart(uint32_t block, PutPartResult result);
   void FailBlock(uint32_t block, PutPartResult result, absl::Status why);
   void EndBlock(uint32_t block);
+  // Before the answer: fail a block whose parts are not stored any more, because another writer of
+  // the same content has given it up, or time or pressure has.
+  void CheckHeld(uint32_t block);
+  void DropOffers(uint32_t block);
   // Whether what arrives for `block` is still wanted.
   bool Wanted(uint32_t block) const;
   void Reply(const absl::Status& result);
 
   Announcement announced_;
   std::vector<Block> blocks_;
-  std::vector<bool> offered_;  // [blocks, groups of the mask, shard_count]
-  std::deque<Offer> offers_;   // wait for their turn
+  std::vector<bool> offered_;         // [blocks, groups of the mask, shard_count]
+  std::map<uint64_t, Offer> offers_;  // wait for their turn, in the order in which they came
+  uint64_t next_offer_ = 0;
   size_t blocks_left_ = 0;
 };
 

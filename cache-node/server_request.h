@@ -41,6 +41,8 @@ class ServerRequest : public TransferSource, public std::enable_shared_from_this
   TimePoint arrived() const { return arrived_; }
   // Blocks that it names.
   virtual size_t blocks() const = 0;
+  // Payloads that it may be offered.
+  virtual size_t parts() const = 0;
   // Whether it reads what `lease` pins.
   virtual bool Uses(const LeaseToken& lease) const = 0;
   bool answered() const { return answered_; }

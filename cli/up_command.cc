@@ -1,18 +1,16 @@
 #include "cli/up_command.h"
 
-#include <csignal>
 #include <memory>
 #include <string>
 
-#include <pthread.h>
-
 #include "absl/strings/str_cat.h"
 #include "cache-node/node.h"
-#include "cache-node/port_file.h"
 #include "cli/output.h"
 #include "common/config.h"
 #include "common/net/transport.h"
+#include "common/port_file.h"
 #include "common/status_macros.h"
+#include "common/stop_signals.h"
 
 namespace tokura::cli {
 namespace {
@@ -40,28 +38,6 @@ absl::Status Resolve(UpFlags* flags) {
   return node::ValidateNodeOptions(flags->node);
 }
 
-// SIGTERM and SIGINT of this process, waited for instead of handled. Made before any other thread,
-// which inherit the mask.
-class StopSignals {
- public:
-  StopSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-  }
-  void WaitForOne() const {
-    int number = 0;
-    while (sigwait(&set_, &number) != 0) {
-    }
-  }
-  // From now on each of them ends the process at once.
-  void LetThrough() const { pthread_sigmask(SIG_UNBLOCK, &set_, nullptr); }
-
- private:
-  sigset_t set_;
-};
-
 std::string ReadyText(const node::NodeProcess::Addresses& addresses) {
   const std::string data = addresses.data.ToString();
   const std::string http = "http://" + addresses.admin.ToString();
@@ -71,21 +47,21 @@ std::string ReadyText(const node::NodeProcess::Addresses& addresses) {
 }
 
 absl::Status Serve(const UpFlags& flags) {
+  OwnPortFile port_file(flags.port_file);
   const StopSignals signals;
-  TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<node::NodeProcess> process,
-                          node::NodeProcess::Start(flags.node));
-  const node::NodeProcess::Addresses addresses = process->addresses();
-  if (!flags.port_file.empty()) {
-    TOKURA_RETURN_IF_ERROR(node::WritePortFile(
-        flags.port_file,
-        {{"data", addresses.data}, {"node", addresses.data}, {"admin", addresses.admin}}));
-  }
+  absl::StatusOr<std::unique_ptr<node::NodeProcess>> process = absl::UnknownError("not started");
+  signals.RunBlocked([&] { process = node::NodeProcess::Start(flags.node); });
+  TOKURA_RETURN_IF_ERROR(process.status());
+  signals.Block();
+  const node::NodeProcess::Addresses addresses = (*process)->addresses();
+  TOKURA_RETURN_IF_ERROR(port_file.Write(
+      {{"data", addresses.data.ToString()}, {"admin", addresses.admin.ToString()}}));
   const Output output("");
   output.Print(ReadyText(addresses));
   signals.WaitForOne();
   output.Print("stopping: finishing what is under way (a second signal ends at once)\n");
   signals.LetThrough();
-  process->Shutdown();
+  (*process)->Shutdown();
   return absl::OkStatus();
 }
 
@@ -94,6 +70,7 @@ absl::Status Serve(const UpFlags& flags) {
 int RunUp(const std::vector<std::string>& args) {
   UpFlags flags;
   OptionTable options("tokura up", "Run a cache node in this process, until SIGTERM or Ctrl-C.");
+  flags.node.prefault = true;
   options.AddBytes("host-bytes", &flags.node.host_bytes, "host memory for blocks");
   options.AddString("listen", &flags.listen, "host:port for clients; port 0: a free one");
   options.AddString("admin", &flags.admin, "host:port for HTTP: metrics, health, version");

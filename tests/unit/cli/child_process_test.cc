@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "cli/output.h"
-#include "cli/port_file.h"
 
 namespace tokura::cli {
 namespace {
@@ -53,18 +52,6 @@ TEST(ChildProcessTest, AProgramThatDoesNotExistEndsAtOnce) {
   ASSERT_TRUE(child.ok());
   EXPECT_EQ((*child)->ReadLine(kLong).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ((*child)->Wait(kLong)->exit_code, 127);
-}
-
-TEST(PortFileTest, ReadsWhatServersWrite) {
-  const auto ports = ParsePortFile("data=127.0.0.1:1\nnode=127.0.0.1:2\nadmin=127.0.0.1:3\n");
-  ASSERT_TRUE(ports.ok()) << ports.status();
-  EXPECT_EQ(ports->data, "127.0.0.1:1");
-  EXPECT_EQ(ports->node, "127.0.0.1:2");
-  EXPECT_EQ(ports->admin, "127.0.0.1:3");
-  EXPECT_EQ(ParsePortFile("data=h:1\nfuture=x\n")->node, "h:1");
-  EXPECT_EQ(ParsePortFile("admin=h:1\n").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ParsePortFile("data\n").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ReadPortFile("/nonexistent").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(OutputTest, AFileIsReplacedAtOnceAndDevicesAreWrittenTo) {

@@ -1,6 +1,11 @@
 #include "cache-node/arena.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace tokura::node {
 namespace {
@@ -54,6 +59,26 @@ TEST_F(ArenaTest, ImpossibleSizesAreRefusedEvenWithARightChecksum) {
   EXPECT_EQ(arena_->Walk().status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(arena_->ReadHeader(1 << 20).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(arena_->ReadHeader(64).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// Pages of [begin, +bytes) that are in memory now.
+size_t PresentPages(std::span<std::byte> bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> present(bytes.size() / page);
+  EXPECT_EQ(mincore(bytes.data(), bytes.size(), present.data()), 0);
+  return static_cast<size_t>(
+      std::count_if(present.begin(), present.end(), [](unsigned char c) { return (c & 1) != 0; }));
+}
+
+TEST(ArenaCreate, PrefaultTakesEveryPageAtOnce) {
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  const auto lazy = Arena::Create(kBytes);
+  const auto ready = Arena::Create(kBytes, Prefault::kYes);
+  ASSERT_TRUE(lazy.ok() && ready.ok());
+  if (!(*lazy)->huge_pages()) {
+    EXPECT_EQ(PresentPages((*lazy)->bytes()), 0u);
+  }
+  EXPECT_EQ(PresentPages((*ready)->bytes()), kBytes / static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
 }
 
 TEST(ArenaCreate, RefusesWhatTheSystemCannotGive) {

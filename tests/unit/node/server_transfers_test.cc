@@ -196,5 +196,17 @@ TEST_F(TransferGateTest, LeavingConnectionsKeepTheOthersTurns) {
   EXPECT_THAT(log_, ElementsAre("b", "c", "b"));
 }
 
+TEST_F(TransferGateTest, OneStoppedPeerWithALargestPartLeavesRoomForAnothers) {
+  TransferGate gate(200);  // twice the largest part, as every thread has
+  TransferGate::Slot stopped(gate);
+  TransferGate::Slot live(gate);
+  stopped.Add(Source("s", 100, 5));
+  EXPECT_EQ(stopped.bytes_under_way(), 100u);
+  live.Add(Source("l", 100, 1));
+  EXPECT_EQ(live.bytes_under_way(), 100u);
+  stopped.Finish(100);
+  live.Finish(100);
+}
+
 }  // namespace
 }  // namespace tokura::node

@@ -655,6 +655,89 @@ TEST_F(StoreTest, CountsWhatIsThereByCodec) {
   EXPECT_DOUBLE_EQ(store_->counters().residence_seconds_sum, 30);
 }
 
+TEST_F(StoreTest, IncompleteSetsOfABlockAreBounded) {
+  BlockPut put;
+  put.key = 1;
+  put.shards = 2;
+  for (uint64_t content = 1; content <= kIncompleteSetsMax; ++content) {
+    put.content = content;
+    ASSERT_TRUE(PutPart(*store_, put, {0, 0}, At(1)).ok());
+  }
+  EXPECT_EQ(store_->stats().incomplete_forms, kIncompleteSetsMax);
+  EXPECT_EQ(store_->stats().incomplete_blocks, 1u);
+  put.content = 99;
+  EXPECT_EQ(PutPart(*store_, put, {0, 0}, At(1)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  put.content = 3;
+  EXPECT_TRUE(PutPart(*store_, put, {0, 1}, At(1)).ok()) << "a set that exists goes on";
+  EXPECT_EQ(store_->stats().incomplete_blocks, 0u);
+  store_->Maintain(At(100));
+  EXPECT_EQ(store_->stats().incomplete_forms, 0u);
+}
+
+TEST_F(StoreTest, HoldsTellsWhetherAPutsPartsAreThere) {
+  BlockPut put;
+  put.key = 1;
+  put.shards = 2;
+  HeldQuery first{Space(), Key(1), Content(1), "kivi4", 1, 0, 1};
+  HeldQuery both = first;
+  both.shard_count = 2;
+  EXPECT_EQ(store_->Holds(first), Held::kNo);
+  ASSERT_TRUE(PutPart(*store_, put, {0, 0}, At(1)).ok());
+  EXPECT_EQ(store_->Holds(first), Held::kWaiting);
+  EXPECT_EQ(store_->Holds(both), Held::kNo);
+  store_->Abandon(Space(), Key(1), Content(1), At(1));
+  EXPECT_EQ(store_->Holds(first), Held::kNo);
+  Put(put);
+  EXPECT_EQ(store_->Holds(both), Held::kVisible);
+}
+
+// One call does not look at, or evict, more than it may, however small what lies in the way is.
+TEST_F(StoreTest, MakingRoomForALargePartIsBoundedWorkAndGetsThere) {
+  StoreOptions options;
+  options.host_bytes = 16 * kMiB;
+  options.part_bytes_max = 4 * kMiB;
+  options.blocks_max = 20'000;
+  Reset(options);
+  for (uint64_t key = 0; key < 8000; ++key) {
+    BlockPut put;
+    put.key = key;
+    put.bytes = 2000;
+    ASSERT_TRUE(PutBlock(*store_, put, At(1 + 1e-3 * static_cast<double>(key))).ok());
+  }
+  BlockPut large;
+  large.key = 1'000'000;
+  large.bytes = options.part_bytes_max;
+  bool stored = false;
+  for (int tries = 0; tries < 64 && !stored; ++tries) {
+    const StoreCounters before = store_->counters();
+    const uint64_t forms_before = store_->stats().forms;
+    stored = PutBlock(*store_, large, At(10 + tries)).ok();
+    EXPECT_LE(store_->counters().window_steps - before.window_steps, 32768u);
+    EXPECT_LE(forms_before - store_->stats().forms + (stored ? 1 : 0), 256u);
+  }
+  EXPECT_TRUE(stored);
+}
+
+// Puts of the largest size go through a full arena at the default watermarks.
+TEST_F(StoreTest, DefaultWatermarksLeaveRoomForTheLargestParts) {
+  StoreOptions options;
+  options.host_bytes = 64 * kMiB;
+  options.part_bytes_max = 4 * kMiB;
+  Reset(options);
+  double now = 1;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    now += 0.01;
+    BlockPut put;
+    put.key = i;
+    put.bytes = i % 50 == 49 ? options.part_bytes_max : 64 * 1024 + (i % 7) * 5000;
+    EXPECT_TRUE(PutBlock(*store_, put, At(now)).ok()) << i;
+    while (store_->Maintain(At(now)).more) {
+    }
+    EXPECT_LE(store_->stats().used_bytes, options.host_bytes * 95 / 100 + 1);
+  }
+}
+
 TEST(StoreOptionsTest, RefusesWhatCannotBe) {
   const auto code = [](StoreOptions options) {
     return BlockStore::Create(options).status().code();
