@@ -14,9 +14,9 @@
 #include "cli/child_process.h"
 #include "cli/kvcap.h"
 #include "cli/paths.h"
-#include "cli/port_file.h"
 #include "cli/table.h"
 #include "common/config.h"
+#include "common/port_file.h"
 #include "common/status_macros.h"
 #include "kernels/codec.h"
 
