@@ -143,7 +143,8 @@ absl::StatusOr<uint32_t> WholeBlocks(const Capture& capture, const CodecEvalOpti
   }
   if (capture.queries == 0) {
     return absl::FailedPreconditionError(
-        "the capture has no queries: its attention error cannot be measured");
+        "the capture has no queries to measure an attention error with; give one that has, such as "
+        "a request (--kv tests/data/kv/request_1.kvcap --prefix tests/data/kv/prefix.kvcap)");
   }
   const uint32_t blocks = capture.context_tokens / options.block_tokens;
   if (blocks == 0) {

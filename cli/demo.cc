@@ -311,6 +311,7 @@ int RunDemo(const std::vector<std::string>& args) {
   OptionTable options("tokura demo",
                       "Watch worker processes share the KV of a real model's prompts through a "
                       "cache node, compressed, with the measured error; then lose the node.");
+  options.SetDefaultLogLevel("warn");
   options.AddString("codec", &flags.codec, "codec to store in (tokura codec list)");
   options.AddString("data", &flags.data, "directory with the captures; empty: tests/data/kv");
   options.AddInt("block-tokens", &flags.block_tokens, "tokens per block");

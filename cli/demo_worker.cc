@@ -185,6 +185,7 @@ int RunDemoWorker(const std::vector<std::string>& args) {
   KvFlags flags;
   std::string name = "worker";
   OptionTable options("tokura demo-worker", "Serve one request of `tokura demo`.");
+  options.SetDefaultLogLevel("warn");
   options.AddStrings("node", &flags.nodes, "cache nodes, host:port");
   options.AddString("kv", &flags.kv_path, "capture with the request's tokens");
   options.AddString("prefix", &flags.prefix_path, "capture that comes before it");

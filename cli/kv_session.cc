@@ -12,6 +12,7 @@ namespace tokura::cli {
 
 void AddServerFlags(OptionTable* options, std::vector<std::string>* nodes,
                     std::vector<std::string>* coordinators) {
+  options->SetDefaultLogLevel("warn");  // Connecting is no news to whoever runs one command.
   options->AddStrings("node", nodes, "cache nodes, host:port, comma-separated");
   options->AddStrings("coordinator", coordinators,
                       "coordinators, host:port (not there yet: use --node)");

@@ -482,6 +482,12 @@ OptionTable::OptionTable(std::string program, std::string description)
 
 OptionTable::~OptionTable() = default;
 
+void OptionTable::SetDefaultLogLevel(std::string_view level) {
+  LogLevel known;
+  TOKURA_CHECK(ParseLogLevel(level, &known));
+  impl_->log_level = std::string(level);
+}
+
 void OptionTable::AddString(std::string name, std::string* target, std::string help) {
   impl_->Add({std::move(name), "TEXT", std::move(help), Kind::kValue,
               ReadOne<std::string>(target, [](const std::string& text) { return text; }),

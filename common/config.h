@@ -38,6 +38,10 @@ class OptionTable {
   OptionTable(std::string program, std::string description);
   ~OptionTable();
 
+  // The level that is logged unless the user sets another; "info" without this call. For commands
+  // whose lifecycle is none of the user's interest. One of the levels of --log-level.
+  void SetDefaultLogLevel(std::string_view level);
+
   // `target` holds the default, is written by Parse, and outlives the table. `help` states the unit
   // and what it is for.
   void AddString(std::string name, std::string* target, std::string help);
