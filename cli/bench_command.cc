@@ -52,6 +52,7 @@ int Run(const BenchCommand& bench, const std::vector<std::string>& args) {
   BenchOptions bench_options;
   double seconds = 0;
   OptionTable options("tokura bench " + bench.name, bench.description);
+  options.SetDefaultLogLevel("warn");
   options.AddString("filter", &bench_options.filter, "only rows whose name begins so");
   options.AddDouble("seconds", &seconds,
                     "seconds for all rows together; 0: at most four minutes, chosen per row");
