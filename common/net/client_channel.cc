@@ -23,6 +23,12 @@ uint32_t DeadlineMicros(TimePoint deadline, TimePoint now) {
   return static_cast<uint32_t>(std::clamp<int64_t>(left, 1, UINT32_MAX));
 }
 
+// Bounds what nodes that break the protocol on every connection can write into an engine's log.
+LogLimiter& ViolationLog() {
+  static LogLimiter limiter(SystemClock(), {});
+  return limiter;
+}
+
 class ClientChannelImpl final : public ClientChannel, public ConnectionHandler {
  public:
   ClientChannelImpl(Transport& transport, const Address& peer, Options options,
@@ -420,7 +426,8 @@ absl::Status ClientChannelImpl::Incompatible(std::string_view what, std::string_
 }
 
 void ClientChannelImpl::Violation(absl::Status why) {
-  Log(LogLevel::kWarn, "net", "node_broke_protocol", {{"peer", peer_}, {"reason", why.message()}});
+  LogLimited(ViolationLog(), LogLevel::kWarn, "net", "node_broke_protocol",
+             {{"peer", peer_}, {"reason", why.message()}});
   End(std::move(why));
 }
 

@@ -898,6 +898,25 @@ TEST_F(ChannelTest, ANodeThatBreaksTheProtocolLosesTheClient) {
   EXPECT_THAT(std::string(client_.down.message()), HasSubstr("unexpected frame"));
 }
 
+TEST_F(ChannelTest, ANodeThatBreaksTheProtocolAgainAndAgainDoesNotFillTheLog) {
+  constexpr int kRounds = 60;
+  ListenRaw();
+  ::testing::internal::CaptureStderr();
+  for (int round = 0; round < kRounds; ++round) {
+    client_.downs = 0;
+    Start();
+    OnServer([&] { raw_server_.Send(Frame(Op::kStat, 1, kFrameReply), ""); });
+    scheduler_.RunFor(milliseconds(50));
+    ASSERT_EQ(client_.downs, 1);
+  }
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  int lines = 0;
+  for (size_t at = 0; (at = log.find("node_broke_protocol", at)) != std::string::npos; ++at) {
+    ++lines;
+  }
+  EXPECT_LT(lines, kRounds / 2) << "ten at once, then one a second";
+}
+
 TEST_F(ChannelTest, AClientThatDoesNotTakeItsAnswersIsClosed) {
   server_.answer = false;
   server_.answer_body.set_node(std::string(900'000, 'x'));
