@@ -187,7 +187,7 @@ double Occupancy(const BlockStore& store) {
 
 TEST(StoreFragmentation, ArenaStaysUsableForTheLargestPartAfterAMillionOperations) {
   Load load;
-  load.host_bytes = uint64_t{256} << 20;
+  load.host_bytes = uint64_t{128} << 20;
   load.chain_blocks = 6;
   auto store = MakeStore(OptionsFor(load));
   Workload work(*store, load, 1);
