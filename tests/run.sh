@@ -52,7 +52,7 @@ run_ctest dev
 if ((all)); then
   say "Simulating ten thousand clusters"
   mkdir -p build/dev/results-sim
-  if build/dev/bin/tokura-sim --seed 100000 --seeds 10000 >build/dev/results-sim/log 2>&1; then
+  if build/dev/bin/tokura-sim --seed 100000 --seeds 10000 --jobs 2 >build/dev/results-sim/log 2>&1; then
     echo pass >build/dev/results-sim/tokura-sim.result
   else
     tail -n 30 build/dev/results-sim/log; echo fail >build/dev/results-sim/tokura-sim.result
