@@ -411,6 +411,67 @@ TEST(SimTransportTest, SameSeedGivesTheSameEventLog) {
   }
 }
 
+// Offers or takes one payload and says when it had it.
+class PayloadEnd final : public net::ConnectionHandler {
+ public:
+  PayloadEnd(SimNetwork& network, SimHost& host) : scheduler_(network.scheduler()) {
+    transport = std::make_unique<SimTransport>(network, host.loop());
+    buffer.region = transport->Register(buffer.bytes).value();
+  }
+  void OnConnected(Connection& to) override {
+    const RegisteredSpan piece = buffer.all();
+    to.SendPayload({}, {&piece, 1}, [](absl::Status) {});
+  }
+  void OnMessage(Connection&, std::span<const std::byte>, std::span<const std::byte>) override {}
+  void OnPayload(Connection&, std::span<const std::byte>, IncomingPayload payload) override {
+    const TimePoint offered = scheduler_.Now();
+    payload.Receive(buffer.all(), [this, offered](absl::Status status) {
+      EXPECT_TRUE(status.ok());
+      took = scheduler_.Now() - offered;
+    });
+  }
+  void OnClosed(Connection&, absl::Status) override { closed = true; }
+
+  std::unique_ptr<SimTransport> transport;
+  Buffer buffer;
+  std::unique_ptr<Connection> connection;
+  Duration took{0};
+  bool closed = false;
+
+ private:
+  SimScheduler& scheduler_;
+};
+
+// However many pieces a payload is cut into, it takes the time that its bytes need on the wire.
+TEST(SimTransportTest, PayloadsTakeTheTimeOfTheirBytes) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SimScheduler scheduler(seed);
+    SimNetwork::Options options;
+    options.link.latency = options.link.jitter = Duration{0};
+    options.link.bytes_per_second = 1'000'000;
+    options.pieces_max = 5;
+    SimNetwork network(scheduler, options);
+    SimHost one(scheduler, {.name = "one", .ip = "10.0.0.1"});
+    SimHost two(scheduler, {.name = "two", .ip = "10.0.0.2"});
+    PayloadEnd sender(network, one);
+    PayloadEnd receiver(network, two);
+    const auto listener = receiver.transport->Listen(
+        {"10.0.0.2", 1}, {}, [&](net::Transport&, std::unique_ptr<Connection> accepted) {
+          receiver.connection = std::move(accepted);
+          return &receiver;
+        });
+    one.loop().Enter([&] {
+      sender.connection = sender.transport->Connect({"10.0.0.2", 1}, sender);
+    });
+    scheduler.RunFor(milliseconds(100));
+    EXPECT_GE(receiver.took, milliseconds(3) - std::chrono::microseconds(10));
+    EXPECT_LE(receiver.took, milliseconds(4));
+    one.loop().Enter([&] { sender.connection->Close(CloseMode::kAbort); });
+    scheduler.RunFor(milliseconds(100));
+    EXPECT_TRUE(sender.closed && receiver.closed);
+  }
+}
+
 TEST(SimHostTest, PausedHostRunsNothingAndCatchesUpInOrder) {
   SimScheduler scheduler(1);
   SimHost host(scheduler, {.name = "host", .ip = "10.0.0.1"});
