@@ -448,6 +448,101 @@ TEST_F(ClientFaultTest, HigherIncarnationFencesTheLower) {
   EXPECT_EQ(zombie.requests[net::Op::kGet], 0);
 }
 
+TEST_F(ClientFaultTest, AnsweredButUndecodedPayloadsOfAFencedNodeDoNotCount) {
+  FakeNode& zombie = AddNode({.ip = "10.0.0.1", .incarnation = 100});
+  StartClient(Pooled());
+  const TokenChain chain = MakeChain(*ns_, 2);
+  EngineMemory source(*ns_, 2), target(*ns_, 2);
+  const Match match = PutAndLookup(source, chain);
+  host_.pool().Pause();
+  GetOptions options;
+  options.deadline = seconds(20);
+  const auto get = StartGet(match, target.View(), options);
+  RunUntil([&] { return zombie.gets.size() == 1; });
+  RunFor(milliseconds(50));
+  FakeNode& successor = AddNode({.ip = "10.0.0.2", .incarnation = 200});
+  OnLoop([&] { EXPECT_TRUE(core_->SetNodes({zombie.address(), successor.address()}).ok()); });
+  RunUntil([&] { return Metric("tokura_client_fenced_total") >= 1; }, seconds(2));
+  host_.pool().Continue();
+  RunUntil([&] { return get->result.has_value(); });
+  EXPECT_EQ(get->result->prefix_ok(), 0u);
+  EXPECT_FALSE(get->result->blocks[1].ok());
+}
+
+TEST_F(ClientFaultTest, DrainingLowerIncarnationIsFencedToo) {
+  FakeNode& zombie = AddNode({.ip = "10.0.0.1", .incarnation = 100});
+  StartClient(Pooled());
+  const TokenChain chain = MakeChain(*ns_, 1);
+  EngineMemory source(*ns_, 1), target(*ns_, 1);
+  const Match match = PutAndLookup(source, chain);
+  host_.pool().Pause();
+  zombie.silent = {net::Op::kLookup};  // keeps the draining connection open
+  LookupOptions patient;
+  patient.deadline = seconds(20);
+  OnLoop([&] { core_->Lookup(ns_, chain, patient, [](auto) {}); });
+  GetOptions options;
+  options.deadline = seconds(20);
+  const auto get = StartGet(match, target.View(), options);
+  RunFor(milliseconds(50));
+  zombie.Goodbye();
+  FakeNode& successor = AddNode({.ip = "10.0.0.2", .incarnation = 200});
+  OnLoop([&] { EXPECT_TRUE(core_->SetNodes({zombie.address(), successor.address()}).ok()); });
+  const TimePoint start = Now();
+  RunUntil([&] { return Metric("tokura_client_fenced_total") >= 1; }, seconds(2));
+  EXPECT_LT(Now() - start, milliseconds(100)) << "fenced by the successor, not by a stall";
+  host_.pool().Continue();
+  RunUntil([&] { return get->result.has_value(); });
+  EXPECT_FALSE(get->result->blocks[0].ok());
+}
+
+// Seeds decide which of two parts is decoded first; the other one is broken.
+class ClientLayerTest : public ClientTest, public ::testing::WithParamInterface<uint64_t> {
+ protected:
+  ClientLayerTest() : ClientTest(1 + GetParam() / 2) { ExpectWarnings(); }
+};
+
+TEST_P(ClientLayerTest, ReportedLayersAreNeverReplacedByARetry) {
+  NamespaceSpec spec = SmallSpec();
+  spec.head_shards = 2;
+  ns_ = std::make_shared<const Namespace>(spec);
+  FakeNode& a = AddNode({.name = "a", .ip = "10.0.0.1"});
+  FakeNode& b = AddNode({.name = "b", .ip = "10.0.0.2"});
+  ClientOptions pooled;
+  pooled.inline_decode_bytes = 0;
+  StartClient(pooled);
+  const TokenChain chain = MakeChain(*ns_, 1);
+  EngineMemory source(*ns_, 1), target(*ns_, 1);
+  source.Randomize(5);
+  PutOptions put;
+  put.content_id_base = ContentId{{7}};
+  EXPECT_EQ(Put(chain, source.View(), put).stored(), 1u);
+  FakeNode& holder = a.blocks.empty() ? b : a;
+  FakeNode& replica = a.blocks.empty() ? a : b;
+  replica.blocks = std::exchange(holder.blocks, {});
+  put.codec = "int8";  // the same content in another form: a retry writes other values
+  EXPECT_EQ(Put(chain, source.View(), put).stored(), 1u);
+  const Match match = Lookup(chain);
+  (match.node == "a" ? a : b).tamper = [](const BlockKey&, PartId part,
+                                          std::vector<std::byte>* bytes) {
+    if (part.shard == GetParam() % 2) {
+      (*bytes)[40] ^= std::byte{1};
+    }
+    return true;
+  };
+  std::map<uint32_t, std::vector<float>> reported;
+  GetOptions options;
+  options.on_layer = [&](size_t group, uint32_t layer) {
+    EXPECT_EQ(reported.count(layer), 0u);
+    reported[layer] = target.Block(group, 0, layer, 1);
+  };
+  const GetResult got = Get(match, target.View(), options);
+  EXPECT_EQ(reported.size(), got.blocks[0].ok() ? 3u : 0u);
+  for (const auto& [layer, values] : reported) {
+    EXPECT_EQ(values, target.Block(0, 0, layer, 1)) << layer;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, ClientLayerTest, ::testing::Range(uint64_t{0}, uint64_t{16}));
+
 TEST_F(ClientFaultTest, PlantedLowerIncarnationIsAccepted) {
   FakeNode& zombie = AddNode({.ip = "10.0.0.1", .incarnation = 100});
   FakeNode& successor = AddNode({.ip = "10.0.0.2", .incarnation = 200});
