@@ -97,7 +97,8 @@ void AddLimits(OptionTable& options, Flags& flags) {
   options.AddInt("connections-max", &flags.connections_max, "connections at the same time");
   options.AddInt("requests-max", &flags.requests_max, "requests under way per connection");
   options.AddBytes("inflight-bytes-max", &node.inflight_bytes_max,
-                   "payload bytes being sent or received at the same time");
+                   "payload bytes being sent or received at the same time; raised to twice "
+                   "part-bytes-max for every I/O thread");
   options.AddDuration("heartbeat", &node.heartbeat, "ask a silent peer whether it is there");
   options.AddDuration("dead-after", &node.dead_after, "close a connection after so much silence");
   options.AddDuration("drain-timeout", &node.drain_timeout,
