@@ -124,8 +124,9 @@ absl::Status UcxEndpoint::SendEager(unsigned id, std::span<const std::byte> head
   ucs_status_t status = UCS_OK;
   if (!TrySendNow(id, header, body, &status)) {
     auto* operation = new UcxOperation;  // End deletes it
-    operation->counted_bytes = header.size() + body.size();
-    operation->bytes.reserve(operation->counted_bytes);
+    // With what it takes to wait, which for a control message is most of it.
+    operation->counted_bytes = sizeof(UcxOperation) + header.size() + body.size();
+    operation->bytes.reserve(header.size() + body.size());
     operation->bytes.assign(header.begin(), header.end());
     operation->bytes.insert(operation->bytes.end(), body.begin(), body.end());
     const std::byte* copy = operation->bytes.data();
@@ -167,6 +168,12 @@ absl::Status UcxEndpoint::SendMessage(std::span<const std::byte> header,
 
 void UcxEndpoint::SendControl(UcxControl control) {
   if (handle_ == nullptr || state_ == State::kClosing || state_ == State::kClosed) {
+    return;
+  }
+  // What control messages are about is bounded, but a peer that makes us answer and takes nothing
+  // could pile them up: they have as much room again as messages.
+  if (unsent_bytes_ + kControlBytes > 2 * host_.options().unsent_bytes_max) {
+    Fail(absl::UnavailableError(absl::StrCat(peer_, " does not take control messages")));
     return;
   }
   std::byte bytes[kControlBytes];

@@ -375,6 +375,27 @@ TEST(UcxTransport, UnsentMessagesAreBounded) {
   EXPECT_TRUE(pair.at_client.connection->SendMessage({}, AsBytes(body)).ok());
 }
 
+TEST(UcxTransport, ControlMessagesAreBoundedToo) {
+  UcxTransport::Options options;
+  options.unsent_bytes_max = 1;  // twice that is less than one control message
+  const std::unique_ptr<UcxTransport> server = NewTransport(options);
+  const std::unique_ptr<UcxTransport> client = NewTransport();
+  Recorder at_server, at_client;
+  const auto listener =
+      std::move(server->Listen({"127.0.0.1", 0}, {},
+                               [&](Transport&, std::unique_ptr<Connection> connection) {
+                                 at_server.connection = std::move(connection);
+                                 return &at_server;
+                               }))
+          .value();
+  at_client.connection = client->Connect(listener->address(), at_client);
+  ASSERT_TRUE(Drive({client.get(), server.get()},
+                    [&] { return at_client.connected || (at_client.closed && at_server.closed); }));
+  EXPECT_FALSE(at_client.connected);
+  ASSERT_TRUE(at_server.closed.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(*at_server.closed)) << *at_server.closed;
+}
+
 TEST(UcxTransport, OneRailOverLoopback) {
   UcxPair pair;
   EXPECT_EQ(Impl(*pair.client).Lanes(), std::vector<std::string>{"tcp/lo"});
