@@ -31,7 +31,7 @@ run_ctest() {  # run_ctest PRESET [CTEST ARGUMENTS…]
   local out=$PWD/build/$preset/results
   rm -rf "$out"; mkdir -p "$out"
   say "Testing $preset"
-  GTEST_OUTPUT="json:$out/" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$out/ctest.xml" "$@" ||
+  GTEST_OUTPUT="json:$out/" ctest --test-dir "build/$preset" --parallel 2 --output-on-failure --no-tests=error --output-junit "$out/ctest.xml" "$@" ||
     say "Some tests of $preset failed"
   results+=("$out")
 }

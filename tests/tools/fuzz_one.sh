@@ -7,6 +7,7 @@ corpus=$(mktemp -d)
 trap 'rm -rf "$corpus"' EXIT
 seeds=$(dirname "${BASH_SOURCE[0]}")/../fuzz/corpus/${name#fuzz_}
 [[ -d $seeds ]] && cp -r "$seeds/." "$corpus/"
+[[ $name == fuzz_part_header ]] && cp "$(dirname "${BASH_SOURCE[0]}")"/../golden/kernels/*.part "$corpus/"
 if "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$results/$name-" "$corpus" >"$results/$name.log" 2>&1; then
   echo pass >"$results/$name.result"
