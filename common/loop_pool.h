@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/executor.h"
+
+namespace tokura {
+
+// Make a pool that computes on the thread that asks while that is the quickest: handing a job of
+// some microseconds to another thread, and its result back, costs more than the job.
+//
+// A job added on the thread of one of `loops` runs on that loop, one step each time around, so that
+// the loop still serves the network between two steps, and no other job beside it. Everything else
+// goes to `threads`: jobs added elsewhere, jobs added while the loop has one, the rest of a job one
+// of whose steps took long, and the next few jobs after that.
+//
+// The loops outlive the pool, and run none of their tasks after it is gone: as every pool, it
+// leaves jobs under way to be destroyed unfinished then.
+std::unique_ptr<WorkerPool> MakeLoopPool(const std::vector<Executor*>& loops,
+                                         std::unique_ptr<WorkerPool> threads);
+
+}  // namespace tokura
