@@ -50,6 +50,9 @@ UcxEndpoint::~UcxEndpoint() {
 // ---- coming into being ----
 
 void UcxEndpoint::Connect(const sockaddr* address, socklen_t address_bytes) {
+  if (state_ != State::kConnecting) {
+    return;  // Closed while its name was looked up: nobody would close what is created now.
+  }
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
@@ -81,6 +84,9 @@ void UcxEndpoint::Create(ucp_ep_params_t* params) {
 }
 
 void UcxEndpoint::FailToStart(absl::Status why) {
+  if (state_ != State::kConnecting) {
+    return;
+  }
   Fail(std::move(why));
 }
 
@@ -215,6 +221,8 @@ void UcxEndpoint::SendPayload(std::span<const std::byte> header,
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
     param.memh = HandleOf(pieces[0]);
   } else {
+    // UCX takes one memory handle, so none here: fine over TCP, which only copies. On a transport
+    // that needs registered memory UCX registers the pieces of each such send anew.
     operation->iov.reserve(pieces.size());
     for (const RegisteredSpan& piece : pieces) {
       operation->iov.push_back({piece.data, piece.size});
@@ -485,6 +493,10 @@ void UcxEndpoint::Close(CloseMode mode) {
 }
 
 void UcxEndpoint::Attend() {
+  if (state_ == State::kFlushing && handle_ == nullptr) {
+    state_ = State::kClosing;  // its name is not known yet: nothing was sent
+    why_ = absl::OkStatus();
+  }
   if (state_ == State::kFlushing && operations_ == 0 && !fin_sent_) {
     fin_sent_ = true;
     SendControl({UcxControlOp::kFin, 0});

@@ -65,7 +65,7 @@ class UcxEndpoint {
   const std::string& peer() const { return peer_; }
 
   // Start to connect to `address`, or take over an accepted request. On failure the endpoint closes
-  // by itself.
+  // by itself. Connect and FailToStart do nothing once the endpoint has been closed.
   void Connect(const sockaddr* address, socklen_t address_bytes);
   void Accept(ucp_conn_request_h request);
   // Nothing was created and nothing will be: close with `why`.

@@ -1,6 +1,8 @@
 #include "common/net/ucx_resolver.h"
 
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -60,38 +62,56 @@ Address SocketAddress::ToAddress() const {
   return result;
 }
 
-UcxResolver::UcxResolver() : thread_([this] { Run(); }) {}
+UcxResolver::UcxResolver(Lookup lookup) : shared_(std::make_shared<Shared>()) {
+  shared_->lookup = std::move(lookup);
+  std::thread([shared = shared_] { Run(shared); }).detach();
+}
 
 UcxResolver::~UcxResolver() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  std::map<uint64_t, Job> dropped;
+  std::unique_lock<std::mutex> lock(shared_->mutex);
+  shared_->stop = true;
+  dropped.swap(shared_->jobs);
+  shared_->changed.notify_all();
+  shared_->changed.wait(lock, [this] { return !shared_->calling; });
 }
 
-void UcxResolver::Resolve(const Address& address, Callback callback) {
+void UcxResolver::Resolve(uint64_t id, const Address& address, Callback callback) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.push_back({address, std::move(callback)});
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->jobs.emplace(id, Job{address, std::move(callback)});
   }
-  changed_.notify_one();
+  shared_->changed.notify_all();
 }
 
-void UcxResolver::Run() {
+void UcxResolver::Forget(uint64_t id) {
+  // Destroyed after the lock is gone.
+  std::map<uint64_t, Job>::node_type dropped;
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  dropped = shared_->jobs.extract(id);
+}
+
+void UcxResolver::Run(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock<std::mutex> lock(shared->mutex);
   while (true) {
-    Job job;
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
-      if (stop_) {
-        return;
-      }
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+    shared->changed.wait(lock, [&] { return shared->stop || !shared->jobs.empty(); });
+    if (shared->stop) {
+      return;
     }
-    job.callback(SocketAddress::Resolve(job.address));
+    Job job = std::move(shared->jobs.extract(shared->jobs.begin()).mapped());
+    lock.unlock();
+    absl::StatusOr<SocketAddress> found = shared->lookup(job.address);
+    lock.lock();
+    if (shared->stop) {
+      return;
+    }
+    shared->calling = true;
+    lock.unlock();
+    job.callback(std::move(found));
+    job.callback = nullptr;  // what it holds goes before the destructor may return
+    lock.lock();
+    shared->calling = false;
+    shared->changed.notify_all();
   }
 }
 

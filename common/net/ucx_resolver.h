@@ -1,10 +1,11 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
-#include <thread>
 
 #include <sys/socket.h>
 
@@ -31,27 +32,37 @@ struct SocketAddress {
 class UcxResolver {
  public:
   using Callback = std::function<void(absl::StatusOr<SocketAddress>)>;
-  UcxResolver();
-  // Waits for a lookup under way; others are forgotten, their callbacks destroyed uncalled.
+  // May block for any time. Called on the resolver's thread, also after the resolver is gone.
+  using Lookup = std::function<absl::StatusOr<SocketAddress>(const Address&)>;
+  explicit UcxResolver(Lookup lookup = SocketAddress::Resolve);
+  // No callback runs from here on. Waits for one that runs, but not for a lookup: the system's can
+  // take a minute and cannot be stopped, so the thread ends on its own after it.
   ~UcxResolver();
   UcxResolver(const UcxResolver&) = delete;
   UcxResolver& operator=(const UcxResolver&) = delete;
 
-  // Calls `callback` on the resolver's thread.
-  void Resolve(const Address& address, Callback callback);
+  // Calls `callback` on the resolver's thread. At most one job under each `id`.
+  void Resolve(uint64_t id, const Address& address, Callback callback);
+  // Drop the job of that id if it has not started; the callback of one that has is still called.
+  void Forget(uint64_t id);
 
  private:
   struct Job {
     Address address;
     Callback callback;
   };
-  void Run();
+  // What the thread works with, which may outlive the resolver. Owners: resolver and thread.
+  struct Shared {
+    Lookup lookup;
+    std::mutex mutex;  // std::mutex for the condition variable's sake; guards all below
+    std::condition_variable changed;
+    std::map<uint64_t, Job> jobs;  // ids grow, so this is their order
+    bool calling = false;          // a callback runs
+    bool stop = false;
+  };
+  static void Run(const std::shared_ptr<Shared>& shared);
 
-  std::mutex mutex_;  // std::mutex for the condition variable's sake; guards all below
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;
-  bool stop_ = false;
-  std::thread thread_;
+  const std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace tokura::net

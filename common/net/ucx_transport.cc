@@ -133,7 +133,7 @@ std::unique_ptr<Connection> UcxTransportImpl::Connect(const Address& peer,
     resolver_ = std::make_unique<UcxResolver>();
   }
   // The transport outlives its resolver, and so this callback; the endpoint may be gone.
-  resolver_->Resolve(peer, [this, id = endpoint.id()](absl::StatusOr<SocketAddress> found) {
+  resolver_->Resolve(endpoint.id(), peer, [this, id = endpoint.id()](absl::StatusOr<SocketAddress> found) {
     loop_->Post([this, id, found = std::move(found)] {
       UcxEndpoint* maybe_endpoint = Find(id);
       if (maybe_endpoint == nullptr) {
@@ -234,6 +234,9 @@ bool UcxTransportImpl::RunCompletions() {
     }
     const auto ended = endpoints_.extract(completion.closed_endpoint);
     TOKURA_CHECK(!ended.empty());
+    if (resolver_ != nullptr) {
+      resolver_->Forget(completion.closed_endpoint);
+    }
     ended.mapped()->TellClosed();
   }
   return happened;
