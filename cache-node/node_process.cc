@@ -14,6 +14,7 @@
 #include "common/executor.h"
 #include "common/http.h"
 #include "common/log.h"
+#include "common/loop_pool.h"
 #include "common/metrics.h"
 #include "common/net/channel.h"
 #include "common/net/frame.h"
@@ -98,7 +99,11 @@ absl::Status NodeProcessImpl::StartTransports(const NodeOptions& options) {
     TOKURA_ASSIGN_OR_RETURN(auto made, net::UcxTransport::Create(*ucx_, transport));
     transports_.push_back(std::move(made));
   }
-  pool_ = MakeThreadPool(static_cast<int>(options.io_threads), "verify");
+  std::vector<Executor*> loops;
+  for (const auto& transport : transports_) {
+    loops.push_back(&transport->executor());
+  }
+  pool_ = MakeLoopPool(loops, MakeThreadPool(static_cast<int>(options.io_threads), "verify"));
   for (const auto& transport : transports_) {
     threads_.emplace_back([&transport = *transport] { transport.Run(); });
   }
