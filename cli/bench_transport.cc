@@ -10,12 +10,14 @@
 #include <signal.h>
 
 #include "absl/strings/str_cat.h"
+#include "cli/bench_transport_rows.h"
 #include "cli/block_pages.h"
 #include "cli/child_process.h"
 #include "cli/statistics.h"
 #include "common/cpu_time.h"
 #include "common/crc32c.h"
 #include "common/log.h"
+#include "common/loop_pool.h"
 #include "common/net/ucx_raw_peer.h"
 #include "common/net/ucx_transport.h"
 #include "common/random.h"
@@ -38,7 +40,8 @@ constexpr size_t kTransferBytesMax = kBlockBytesMax * kBatchMax;
 constexpr uint64_t kNodeBytes = uint64_t{4} * kTransferBytesMax;
 constexpr Duration kDeadline = std::chrono::seconds(30);
 constexpr Duration kStartTimeout = std::chrono::seconds(20);
-constexpr Duration kTimeMax = std::chrono::seconds(200);
+// For all rows, what starting the processes takes included.
+constexpr Duration kTimeMax = std::chrono::seconds(210);
 constexpr uint32_t kPairsMin = 15;
 constexpr uint32_t kPairsMax = 200;
 constexpr uint32_t kEchoes = 200;  // per sample
@@ -59,15 +62,6 @@ Duration CpuTime(pid_t process) {
 double Seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
-
-// What one sample cost.
-struct Sample {
-  Duration time{};  // of one operation
-  uint64_t bytes = 0;
-  Duration cpu_self{};  // of all operations of the sample
-  Duration cpu_peer{};
-  double rate() const { return static_cast<double>(bytes) / Seconds(time) / 1e9; }
-};
 
 // The other process.
 class Peer {
@@ -97,9 +91,9 @@ class Peer {
 };
 
 // Run `operation` `times` times: the median time of one, and the processor time of all.
-absl::StatusOr<Sample> Measure(const Peer& peer, uint32_t times, uint64_t bytes,
-                               const std::function<absl::Status()>& operation) {
-  Sample sample;
+absl::StatusOr<TransferCost> Measure(const Peer& peer, uint32_t times, uint64_t bytes,
+                                     const std::function<absl::Status()>& operation) {
+  TransferCost sample;
   const Duration self_before = CpuTime(0);
   const Duration peer_before = peer.cpu();
   std::vector<double> seconds;
@@ -128,7 +122,7 @@ class TokuraSide {
     transport.wake = wake;
     TOKURA_ASSIGN_OR_RETURN(side->transport_, net::UcxTransport::Create(context, transport));
     side->transport_->Poll(Duration::zero());  // this thread is the transport's from here on
-    side->pool_ = MakeThreadPool(1, "codec");
+    side->pool_ = MakeLoopPool({&side->transport_->executor()}, MakeThreadPool(1, "codec"));
     ClientOptions client;
     client.nodes = {side->peer_.address().ToString()};
     client.ring_bytes = uint64_t{128} << 20;
@@ -284,7 +278,7 @@ class TransferBench {
       }
       TOKURA_RETURN_IF_ERROR(OnePair(pair));
     }
-    return Rows();
+    return rows_.Rows(spec_.name());
   }
 
  private:
@@ -346,7 +340,7 @@ class TransferBench {
     return {.block_bytes = spec_.block_bytes, .blocks = spec_.batch, .checksum = checksum};
   }
 
-  absl::StatusOr<Sample> MeasureTokura() {
+  absl::StatusOr<TransferCost> MeasureTokura() {
     // Keys are hashed before the clock starts.
     std::vector<TokenChain> chains;
     for (uint32_t i = 0; i < times() && spec_.direction == Direction::kPut; ++i) {
@@ -358,7 +352,7 @@ class TransferBench {
                                                 : tokura_.Put(ns_, chains[next++], View(source_));
     });
   }
-  absl::StatusOr<Sample> MeasureRaw(UcxRawPeer::Checksum checksum) {
+  absl::StatusOr<TransferCost> MeasureRaw(UcxRawPeer::Checksum checksum) {
     return Measure(raw_.process(), times(), bytes(), [&] {
       return spec_.direction == Direction::kGet ? raw_.peer().Get(RawTransfer(checksum))
                                                 : raw_.peer().Put(RawTransfer(checksum));
@@ -370,33 +364,17 @@ class TransferBench {
       // The puts of other rows may have pushed the blocks out.
       TOKURA_RETURN_IF_ERROR(tokura_.Get(ns_, match_, View(target_)));
     }
-    Sample tokura;
-    Sample raw;
-    Sample raw_without_crc;
+    TransferTrio trio;
     // Whoever comes first in one pair comes last in the next.
     for (int step = 0; step < 3; ++step) {
       const int which = pair % 2 == 0 ? step : 2 - step;
-      Sample& sample = which == 0 ? tokura : which == 1 ? raw : raw_without_crc;
-      TOKURA_ASSIGN_OR_RETURN(sample, which == 0   ? MeasureTokura()
-                                      : which == 1 ? MeasureRaw(UcxRawPeer::Checksum::kAtReceiver)
-                                                   : MeasureRaw(UcxRawPeer::Checksum::kNone));
+      TransferCost& cost = which == 0 ? trio.tokura : which == 1 ? trio.raw : trio.raw_without_crc;
+      TOKURA_ASSIGN_OR_RETURN(cost, which == 0   ? MeasureTokura()
+                                    : which == 1 ? MeasureRaw(UcxRawPeer::Checksum::kAtReceiver)
+                                                 : MeasureRaw(UcxRawPeer::Checksum::kNone));
     }
-    rate_.Add({.value = tokura.rate(), .bound = raw.rate()});
-    ratios_without_crc_.push_back(tokura.rate() / raw_without_crc.rate());
-    const auto per_byte = [&](Duration cpu) {
-      return std::max(static_cast<double>(cpu.count()), 1.0) / static_cast<double>(bytes());
-    };
-    cpu_client_.Add({.value = per_byte(tokura.cpu_self), .bound = per_byte(raw.cpu_self)});
-    cpu_node_.Add({.value = per_byte(tokura.cpu_peer), .bound = per_byte(raw.cpu_peer)});
+    rows_.Add(trio);
     return absl::OkStatus();
-  }
-
-  std::vector<BenchRow> Rows() const {
-    BenchRow row = rate_.Row(spec_.name(), "GB/s", "raw UCX messages and one CRC-32C pass");
-    row.ratio_without_crc = Quantile(ratios_without_crc_, 0.5);
-    return {std::move(row),
-            cpu_client_.Row(spec_.name() + "/cpu_client", "ns/byte", "the same of raw UCX"),
-            cpu_node_.Row(spec_.name() + "/cpu_node", "ns/byte", "the same of raw UCX")};
   }
 
   const RowSpec spec_;
@@ -407,13 +385,10 @@ class TransferBench {
   BlockPages target_;
   Match match_;
   uint32_t last_token_ = 0;
-  PairedSamples rate_;
-  PairedSamples cpu_client_;
-  PairedSamples cpu_node_;
-  std::vector<double> ratios_without_crc_;
+  TransferRows rows_;
 };
 
-std::vector<RowSpec> TransferRows() {
+std::vector<RowSpec> RowSpecs() {
   std::vector<RowSpec> rows;
   for (const Direction direction : {Direction::kGet, Direction::kPut}) {
     for (const size_t bytes : {size_t{256} << 10, size_t{1} << 20, size_t{4} << 20}) {
@@ -452,9 +427,9 @@ absl::StatusOr<BenchRow> BenchRpc(const BenchOptions& options, net::UcxContext& 
       const bool ours = (pair + step) % 2 == 0;
       (ours ? raw->process() : tokura->peer()).Pause();
       (ours ? tokura->peer() : raw->process()).Continue();
-      TOKURA_ASSIGN_OR_RETURN(const Sample sample, ours
-                                                       ? Measure(tokura->peer(), kEchoes, 0, lookup)
-                                                       : Measure(raw->process(), kEchoes, 0, echo));
+      TOKURA_ASSIGN_OR_RETURN(const TransferCost sample,
+                              ours ? Measure(tokura->peer(), kEchoes, 0, lookup)
+                                   : Measure(raw->process(), kEchoes, 0, echo));
       microseconds[ours ? 0 : 1] = Seconds(sample.time) * 1e6;
     }
     samples.Add({.value = microseconds[0], .bound = microseconds[1]});
@@ -469,7 +444,7 @@ absl::StatusOr<BenchRow> BenchRpc(const BenchOptions& options, net::UcxContext& 
 absl::StatusOr<std::vector<BenchRow>> BenchTransport(const BenchOptions& options) {
   SetLogLevel(LogLevel::kWarn);
   std::vector<RowSpec> transfers;
-  for (const RowSpec& spec : TransferRows()) {
+  for (const RowSpec& spec : RowSpecs()) {
     if (Selected(options, spec.name())) {
       transfers.push_back(spec);
     }
@@ -487,8 +462,12 @@ absl::StatusOr<std::vector<BenchRow>> BenchTransport(const BenchOptions& options
                      "'; rows are transport/{get,put}/{256KiB,1MiB,4MiB}/batch{1,64} and "
                      "transport/rpc/{sleep,spin}"));
   }
-  const Duration row_time =
-      options.seconds.value_or(kTimeMax) / static_cast<int>(transfers.size() + rpcs.size());
+  const TimePoint end = SystemClock().Now() + options.seconds.value_or(kTimeMax);
+  size_t rows_left = transfers.size() + rpcs.size();
+  // A row's share of what is left, so that a slow one shortens the others.
+  const auto row_time = [&] {
+    return (end - SystemClock().Now()) / static_cast<int64_t>(rows_left--);
+  };
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<net::UcxContext> context,
                           net::UcxContext::Create({}));
   std::vector<BenchRow> rows;
@@ -500,12 +479,12 @@ absl::StatusOr<std::vector<BenchRow>> BenchTransport(const BenchOptions& options
         const std::unique_ptr<RawSide> raw,
         RawSide::Start(options, *context, Wake::kSleep, spec.block_bytes * spec.batch));
     TransferBench bench(spec, *tokura, *raw);
-    TOKURA_ASSIGN_OR_RETURN(std::vector<BenchRow> measured, bench.Run(row_time));
+    TOKURA_ASSIGN_OR_RETURN(std::vector<BenchRow> measured, bench.Run(row_time()));
     std::move(measured.begin(), measured.end(), std::back_inserter(rows));
   }
   for (const Wake wake : rpcs) {
     options.progress("transport/rpc");
-    TOKURA_ASSIGN_OR_RETURN(BenchRow row, BenchRpc(options, *context, wake, row_time));
+    TOKURA_ASSIGN_OR_RETURN(BenchRow row, BenchRpc(options, *context, wake, row_time()));
     rows.push_back(std::move(row));
   }
   return rows;

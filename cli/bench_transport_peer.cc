@@ -8,6 +8,7 @@
 #include "cli/bench_transport.h"
 #include "cli/output.h"
 #include "common/log.h"
+#include "common/loop_pool.h"
 #include "common/net/ucx_raw_peer.h"
 #include "common/net/ucx_transport.h"
 #include "common/status_macros.h"
@@ -39,9 +40,11 @@ absl::Status ServeNode(net::UcxContext& context, Wake wake, uint64_t bytes) {
   options.wake = wake;
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<net::UcxTransport> transport,
                           net::UcxTransport::Create(context, options));
-  const std::unique_ptr<WorkerPool> pool = MakeThreadPool(1, "verify");
+  const std::unique_ptr<WorkerPool> pool =
+      MakeLoopPool({&transport->executor()}, MakeThreadPool(1, "verify"));
   node::NodeOptions node_options;
   node_options.host_bytes = bytes;
+  node_options.prefault = true;
   // The client is silent while raw UCX is measured.
   node_options.dead_after = std::chrono::seconds(30);
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<node::Node> node,

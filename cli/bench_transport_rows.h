@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/bench.h"
+#include "cli/statistics.h"
+#include "common/time.h"
+
+namespace tokura::cli {
+
+// What one transfer cost.
+struct TransferCost {
+  Duration time{};  // above zero
+  uint64_t bytes = 0;
+  Duration cpu_self{};  // processor time of this process
+  Duration cpu_peer{};  // and of the one at the other end
+};
+
+// The same transfer by three ways, one after the other.
+struct TransferTrio {
+  TransferCost tokura;
+  TransferCost raw;  // with one CRC pass at the receiver
+  TransferCost raw_without_crc;
+};
+
+// Turns transfers into the rows of one size and direction. Thread-compatible.
+class TransferRows {
+ public:
+  void Add(const TransferTrio& trio);
+  // NAME in GB/s; NAME/cpu_client and NAME/cpu_node in ns/byte.
+  std::vector<BenchRow> Rows(const std::string& name) const;
+
+ private:
+  PairedSamples rate_;
+  PairedSamples cpu_client_;
+  PairedSamples cpu_node_;
+  std::vector<double> ratios_without_crc_;
+};
+
+}  // namespace tokura::cli
