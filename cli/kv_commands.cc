@@ -87,7 +87,7 @@ Capture LeadingCapture(const Capture& capture, const SequenceMemory& memory, uin
   out.tokens = tokens;
   out.context_tokens = std::min(tokens, capture.context_tokens);
   out.queries = 0;
-  out.first_query_position = 0;
+  out.first_query_position = std::min(out.first_query_position, tokens);
   out.token_ids.resize(tokens);
   out.k.clear();
   out.v.clear();

@@ -1,6 +1,8 @@
 // A client process for tests to kill and stop: `client_child NODE MODE`.
 //   leases  put blocks, pin them all, then wait
 //   puts    put blocks without end
+//   rival   put the keys of WriterSeed with bits of its own, without end
+//   shard   put head shard 1 of sharded blocks without end
 // The test sees by the node's metrics how far it is.
 
 #include <string>
@@ -8,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/integration/node_fixture.h"
+#include "tests/integration/writers.h"
 
 namespace tokura::integration {
 namespace {
@@ -16,30 +19,60 @@ constexpr uint32_t kBlocks = 64;
 
 class ChildClient : public NodeTest {
  public:
-  [[noreturn]] static void Run(const std::string& node, const std::string& mode) {
+  // Returns when it does not know the mode.
+  static void Run(const std::string& node, const std::string& mode) {
     auto client = Connect({node});
-    KvMemory memory(kBlocks);
-    const auto space = client->OpenNamespace(TestSpace());
-    uint64_t seed = 1000;
     if (mode == "leases") {
-      // As much as the arena takes; what is pinned is never evicted.
-      for (int i = 0; i < 32; ++i) {
-        memory.Fill(++seed);
-        Put(*client, seed, memory, kBlocks);
-        const auto match = client->Lookup(*space, MakeChain(**space, seed, kBlocks));
-        if (match.ok()) {
-          client->Acquire(*space, *match).IgnoreError();
-        }
-      }
-      pause();
-    }
-    while (true) {
-      memory.Fill(++seed);
-      Put(*client, seed, memory, kBlocks);
+      HoldLeases(*client);
+    } else if (mode == "puts") {
+      PutForEver(*client);
+    } else if (mode == "rival") {
+      RivalForEver(*client);
+    } else if (mode == "shard") {
+      ShardForEver(*client);
     }
   }
 
  private:
+  // As much as the arena takes; what is pinned is never evicted.
+  static void HoldLeases(Client& client) {
+    KvMemory memory(kBlocks);
+    const auto space = client.OpenNamespace(TestSpace());
+    for (uint64_t seed = 1001; seed < 1033; ++seed) {
+      memory.Fill(seed);
+      Put(client, seed, memory, kBlocks);
+      const auto match = client.Lookup(*space, MakeChain(**space, seed, kBlocks));
+      if (match.ok()) {
+        client.Acquire(*space, *match).IgnoreError();
+      }
+    }
+    pause();
+  }
+
+  [[noreturn]] static void PutForEver(Client& client) {
+    KvMemory memory(kBlocks);
+    for (uint64_t seed = 1001;; ++seed) {
+      memory.Fill(seed);
+      Put(client, seed, memory, kBlocks);
+    }
+  }
+
+  [[noreturn]] static void RivalForEver(Client& client) {
+    const auto space = *client.OpenNamespace(ShardedSpace());
+    KvMemory memory(kRivalBlocks);
+    for (uint64_t round = 0;; ++round) {
+      PutAsWriter(client, space, Writer::kRival, round % kRivalChains, memory);
+    }
+  }
+
+  [[noreturn]] static void ShardForEver(Client& client) {
+    const auto space = *client.OpenNamespace(ShardedSpace());
+    KvMemory memory(kRivalBlocks);
+    for (uint64_t seed = 1;; ++seed) {
+      PutShard(client, space, 1, seed, memory);
+    }
+  }
+
   void TestBody() override {}
 };
 

@@ -41,6 +41,12 @@ NamespaceSpec TestSpace(const std::string& tenant) {
   return spec;
 }
 
+NamespaceSpec ShardedSpace() {
+  NamespaceSpec spec = TestSpace("sharded");
+  spec.head_shards = 2;
+  return spec;
+}
+
 KvMemory::KvMemory(uint32_t blocks) : blocks_(blocks) {
   const size_t bytes = SideBytes(blocks) * 2 * kLayers;
   data_bytes_ = (bytes + kPage - 1) / kPage * kPage;
@@ -64,15 +70,31 @@ std::byte* KvMemory::layer(size_t index) const {
   return data_ + index * 2 * SideBytes(blocks_);
 }
 
-SequenceView KvMemory::View() {
+SequenceView KvMemory::ViewOf(uint32_t first_head, uint32_t heads) const {
+  const size_t skipped = SideBytes(blocks_) / kHeads * first_head;
   std::vector<kernels::KvLayer> layers;
   for (uint32_t i = 0; i < kLayers; ++i) {
-    layers.push_back({layer(i), layer(i) + SideBytes(blocks_)});
+    layers.push_back({layer(i) + skipped, layer(i) + SideBytes(blocks_) + skipped});
   }
   SequenceView view;
-  view.groups.push_back(kernels::ContiguousView(DType::kFloat16, kHeads, kDim,
+  view.groups.push_back(kernels::ContiguousView(DType::kFloat16, heads, kDim,
                                                 blocks_ * kBlockTokens, std::move(layers)));
   return view;
+}
+
+SequenceView KvMemory::View() {
+  return ViewOf(0, kHeads);
+}
+
+SequenceView KvMemory::ShardView(uint32_t shard) {
+  SequenceView view = ViewOf(shard, 1);
+  view.first_shard = shard;
+  return view;
+}
+
+std::span<const std::byte> KvMemory::KeyRow(size_t layer_index, uint32_t token) const {
+  constexpr size_t kRowBytes = kDim * sizeof(uint16_t);
+  return {layer(layer_index) + token * kRowBytes, kRowBytes};
 }
 
 void KvMemory::Fill(uint64_t seed) {
@@ -114,6 +136,10 @@ bool KvMemory::SameData(const KvMemory& other, uint32_t first_block, uint32_t bl
 
 void KvMemory::Forbid() {
   TOKURA_CHECK(mprotect(mapping_, mapping_bytes_, PROT_NONE) == 0);
+}
+
+void KvMemory::Freeze() {
+  TOKURA_CHECK(mprotect(mapping_ + kPage, mapping_bytes_ - 2 * kPage, PROT_READ) == 0);
 }
 
 size_t KvMemory::block_bytes() const {

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "proto/block_key.h"
@@ -16,6 +18,8 @@ inline constexpr uint32_t kBlockTokens = 16;
 
 // The namespace of all tests here: one full group of 4 layers with 2 KV heads of 64 channels.
 NamespaceSpec TestSpace(const std::string& tenant = "integration");
+// The same in two head shards, and so two parts a block.
+NamespaceSpec ShardedSpace();
 
 class KvMemory {
  public:
@@ -34,9 +38,16 @@ class KvMemory {
   bool SameData(const KvMemory& other, uint32_t first_block, uint32_t blocks) const;
   // From now on every access is a crash.
   void Forbid();
+  // From now on every write is a crash.
+  void Freeze();
+  // The keys of one token in the first head of a layer.
+  std::span<const std::byte> KeyRow(size_t layer, uint32_t token) const;
+  // The view of a worker that holds one of two head shards.
+  SequenceView ShardView(uint32_t shard);
   size_t block_bytes() const;
 
  private:
+  SequenceView ViewOf(uint32_t first_head, uint32_t heads) const;
   std::byte* layer(size_t index) const;
 
   const uint32_t blocks_;

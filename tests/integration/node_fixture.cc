@@ -1,6 +1,7 @@
 #include "tests/integration/node_fixture.h"
 
 #include <atomic>
+#include <fstream>
 #include <sstream>
 
 #include <httplib.h>
@@ -11,25 +12,29 @@
 #include "common/net/transport.h"
 
 namespace tokura::integration {
-namespace {
-
-std::string FreshPath() {
+std::string FreshPath(const std::string& suffix) {
   static std::atomic<int> next{0};
-  return absl::StrCat(::testing::TempDir(), "tokura-node-", getpid(), "-", next.fetch_add(1),
-                      ".ports");
+  return absl::StrCat(::testing::TempDir(), "tokura-test-", getpid(), "-", next.fetch_add(1),
+                      suffix);
 }
 
-}  // namespace
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
 
-NodeUnderTest::NodeUnderTest(const std::vector<std::string>& flags, NodeLogs logs)
-    : port_file_(FreshPath()) {
+NodeUnderTest::NodeUnderTest(const std::vector<std::string>& flags, NodeLogs logs,
+                             const std::string& log_path)
+    : port_file_(FreshPath(".ports")) {
   std::vector<std::string> arguments = {TOKURA_NODE_PROGRAM, "--host-bytes", "32MiB",
                                         "--part-bytes-max",  "4MiB",         "--port-file",
                                         port_file_,          "--log-level"};
   // Tests that provoke warnings on purpose see errors only.
   arguments.push_back(logs == NodeLogs::kWarnings ? "warn" : "error");
   arguments.insert(arguments.end(), flags.begin(), flags.end());
-  process_ = std::make_unique<ChildProcess>(arguments);
+  process_ = std::make_unique<ChildProcess>(arguments, ChildProcess::Output{"", log_path});
   EXPECT_TRUE(WaitFor([&] { return !ReadPorts(port_file_).empty(); })) << "the node did not start";
   std::map<std::string, std::string> ports = ReadPorts(port_file_);
   data_ = ports["data"];

@@ -18,9 +18,10 @@ enum class NodeLogs { kWarnings, kErrors };
 // A tokura-node process.
 class NodeUnderTest {
  public:
-  // Started and ready, or the test has failed. `flags` come after the usual ones.
+  // Started and ready, or the test has failed. `flags` come after the usual ones. `log_path`: a
+  // file for its log lines.
   explicit NodeUnderTest(const std::vector<std::string>& flags = {},
-                         NodeLogs logs = NodeLogs::kWarnings);
+                         NodeLogs logs = NodeLogs::kWarnings, const std::string& log_path = "");
   ~NodeUnderTest();
 
   ChildProcess& process() { return *process_; }
@@ -37,6 +38,10 @@ class NodeUnderTest {
   std::string data_;
   std::string admin_;
 };
+
+// Name of a file of this test program that does not exist yet.
+std::string FreshPath(const std::string& suffix);
+std::string ReadText(const std::string& path);
 
 // A client connected to nodes, with patient deadlines.
 class NodeTest : public ::testing::Test {

@@ -17,7 +17,7 @@ extern char** environ;
 namespace tokura::integration {
 
 bool WaitFor(const std::function<bool()>& condition, Duration limit) {
-  const TimePoint end = SystemClock().Now() + limit;
+  const TimePoint end = SystemClock().Now() + Scaled(limit);
   while (!condition()) {
     if (SystemClock().Now() > end) {
       return false;
@@ -27,13 +27,24 @@ bool WaitFor(const std::function<bool()>& condition, Duration limit) {
   return true;
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const Output& output) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) {
     argv.push_back(const_cast<char*>(argument.c_str()));
   }
   argv.push_back(nullptr);
-  TOKURA_CHECK(posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ) == 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const auto redirect = [&](int fd, const std::string& path) {
+    if (!path.empty()) {
+      posix_spawn_file_actions_addopen(&actions, fd, path.c_str(), O_CREAT | O_WRONLY | O_TRUNC,
+                                       0600);
+    }
+  };
+  redirect(STDOUT_FILENO, output.out_path);
+  redirect(STDERR_FILENO, output.error_path);
+  TOKURA_CHECK(posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) == 0);
+  posix_spawn_file_actions_destroy(&actions);
 }
 
 ChildProcess::~ChildProcess() {

@@ -15,14 +15,26 @@
 
 namespace tokura::integration {
 
-// Poll `condition` every few milliseconds. False: it did not hold within `limit`.
+// Times as these programs were built: sanitizers make everything slower.
+inline Duration Scaled(Duration duration) {
+  return duration * TOKURA_TIME_SCALE;
+}
+
+// Poll `condition` every few milliseconds. False: it did not hold within `limit`, scaled.
 bool WaitFor(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(20));
 
 // A child process. Killed when destroyed.
 class ChildProcess {
  public:
+  // Files for its output; empty: this process's.
+  struct Output {
+    std::string out_path;
+    std::string error_path;
+  };
   // `arguments[0]` is the program's path.
-  explicit ChildProcess(const std::vector<std::string>& arguments);
+  explicit ChildProcess(const std::vector<std::string>& arguments, const Output& output);
+  explicit ChildProcess(const std::vector<std::string>& arguments)
+      : ChildProcess(arguments, Output{}) {}
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -32,7 +44,7 @@ class ChildProcess {
   // SIGSTOP, and wait until the system says that it stopped.
   void Stop();
   bool stopped();
-  // What waitpid says once it has ended; empty when it still runs after `limit`.
+  // What waitpid says once it has ended; empty when it still runs after `limit`, scaled.
   std::optional<int> WaitForEnd(Duration limit = std::chrono::seconds(20));
   // Resident memory in bytes.
   uint64_t ResidentBytes() const;

@@ -1,0 +1,270 @@
+// The program `tokura` as users and scripts run it.
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "tests/integration/node_fixture.h"
+
+namespace tokura::integration {
+namespace {
+
+using nlohmann::json;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+struct Finished {
+  int exit_code = -1;
+  std::string out;
+  std::string error;
+};
+
+Finished Tokura(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), TOKURA_PROGRAM);
+  const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
+  ChildProcess process(arguments, files);
+  const auto ended = process.WaitForEnd(seconds(60));
+  Finished run;
+  run.exit_code = ended && WIFEXITED(*ended) ? WEXITSTATUS(*ended) : -1;
+  run.out = ReadText(files.out_path);
+  run.error = ReadText(files.error_path);
+  return run;
+}
+
+// Standard output of a command that succeeds, which must be one JSON object and nothing else.
+json TokuraJson(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--json", "-"});
+  const Finished run = Tokura(std::move(arguments));
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  json result = json::parse(run.out, nullptr, false);
+  EXPECT_TRUE(result.is_object()) << run.out;
+  return result;
+}
+
+void ExpectKeys(const json& object, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    EXPECT_TRUE(object.contains(key)) << key << " is missing in " << object.dump();
+  }
+}
+
+std::string Captured(const char* name) {
+  return std::string(TOKURA_CAPTURES) + "/" + name;
+}
+
+void ExpectDemoRequest(const json& request) {
+  ExpectKeys(request, {"name", "tokens", "tokens_hit", "hits_by_node", "bytes_logical",
+                       "bytes_stored", "bytes_moved", "seconds", "attention_error"});
+}
+
+TEST(CliTest, DemoSharesThePrefixAndSurvivesTheNode) {
+  const json demo = TokuraJson({"demo"});
+  ExpectKeys(demo, {"requests", "totals", "after_node_loss"});
+  ExpectKeys(demo["totals"], {"bytes_logical", "bytes_stored", "bytes_moved"});
+  ASSERT_EQ(demo["requests"].size(), 4u);
+  const json& prefill = demo["requests"][0];
+  ExpectDemoRequest(prefill);
+  EXPECT_EQ(prefill["name"], "prefill");
+  EXPECT_EQ(prefill["tokens_hit"], 0);
+  EXPECT_TRUE(prefill["attention_error"].is_null());
+  uint64_t stored = prefill["bytes_stored"], logical = prefill["bytes_logical"];
+  for (size_t i = 1; i < 4; ++i) {
+    const json& request = demo["requests"][i];
+    ExpectDemoRequest(request);
+    EXPECT_EQ(request["tokens_hit"], 256);
+    uint64_t by_nodes = 0;
+    for (const auto& [node, hits] : request["hits_by_node"].items()) {
+      by_nodes += hits.get<uint64_t>();
+    }
+    EXPECT_EQ(by_nodes, 256u);
+    EXPECT_GT(request["attention_error"], 0.001);
+    EXPECT_LT(request["attention_error"], 0.05);
+    stored += request["bytes_stored"].get<uint64_t>();
+    logical += request["bytes_logical"].get<uint64_t>();
+  }
+  EXPECT_EQ(demo["totals"]["bytes_stored"], stored);
+  EXPECT_EQ(demo["totals"]["bytes_logical"], logical);
+  EXPECT_LT(stored * 2, logical) << "the default codec halves at least";
+  const json& after = demo["after_node_loss"];
+  EXPECT_EQ(after["errors"], 0);
+  ASSERT_EQ(after["requests"].size(), 4u);
+  EXPECT_EQ(after["requests"][0]["name"], "prefill");
+  for (const json& request : after["requests"]) {
+    ExpectDemoRequest(request);
+    EXPECT_EQ(request["tokens_hit"], 0);
+  }
+}
+
+// Size and sum of one block's numbers in every command's report.
+void ExpectReport(const json& report, int blocks, int hit) {
+  ExpectKeys(report, {"blocks", "hit", "bytes_logical", "bytes_stored", "status"});
+  EXPECT_EQ(report["blocks"], blocks) << report.dump();
+  EXPECT_EQ(report["hit"], hit) << report.dump();
+}
+
+TEST(CliTest, PutGetStatAndRemoveGoRound) {
+  NodeUnderTest node;
+  const std::string out_path = FreshPath(".kvcap");
+  const auto command = [&](const std::string& name, std::vector<std::string> more = {}) {
+    std::vector<std::string> all = {
+        name, "--node",  node.data(), "--kv", Captured("prefix.kvcap"), "--block-tokens",
+        "16", "--codec", "raw"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ExpectReport(TokuraJson(command("get")), 16, 0);
+  const json put = TokuraJson(command("put"));
+  ExpectReport(put, 16, 0);
+  EXPECT_EQ(put["status"]["OK"], 16);
+  ExpectReport(TokuraJson(command("put")), 16, 16);
+  ExpectReport(TokuraJson(command("get", {"--out", out_path})), 16, 16);
+  EXPECT_TRUE(ReadText(out_path) == ReadText(Captured("prefix.kvcap")))
+      << "what came back exactly is not the capture";
+  ExpectReport(TokuraJson(command("get", {"--max-error", "0"})), 16, 16);
+  ExpectReport(TokuraJson(command("get", {"--tenant", "another"})), 16, 0);
+  ExpectReport(TokuraJson(command("get", {"--model", "another"})), 16, 0);
+  ExpectReport(TokuraJson(command("stat")), 16, 16);
+  const json nodes = TokuraJson({"stat", "--node", node.data()});
+  ASSERT_EQ(nodes["nodes"].size(), 1u);
+  EXPECT_EQ(nodes["nodes"][0]["blocks"], 16);
+  ExpectReport(TokuraJson(command("rm")), 16, 16);
+  ExpectReport(TokuraJson(command("rm")), 16, 0);
+  ExpectReport(TokuraJson(command("stat")), 16, 0);
+  const Finished quiet = Tokura(command("put"));
+  EXPECT_EQ(quiet.exit_code, 0);
+  EXPECT_THAT(quiet.out, HasSubstr("16 OK"));
+  EXPECT_EQ(quiet.error, "") << "log lines that nobody asked for";
+}
+
+TEST(CliTest, LossyBlocksAreWithinTheErrorThatIsAccepted) {
+  NodeUnderTest node;
+  const std::vector<std::string> where = {
+      "--node", node.data(), "--kv", Captured("prefix.kvcap"), "--block-tokens", "16"};
+  const auto command = [&](std::vector<std::string> words) {
+    words.insert(words.begin() + 1, where.begin(), where.end());
+    return TokuraJson(std::move(words));
+  };
+  ExpectReport(command({"put", "--codec", "kivi4"}), 16, 0);
+  ExpectReport(command({"get"}), 16, 16);
+  ExpectReport(command({"get", "--max-error", "0"}), 16, 0);
+  ExpectReport(command({"get", "--max-error", "0.5"}), 16, 0);  // judged by its own keys only
+  ExpectReport(command({"get", "--max-error", "0.5", "--accept-proxy-error"}), 16, 16);
+}
+
+TEST(CliTest, CodecCommandsHaveTheirShapes) {
+  const json list = TokuraJson({"codec", "list"});
+  ASSERT_GE(list["codecs"].size(), 3u);
+  for (const json& codec : list["codecs"]) {
+    ExpectKeys(codec, {"name", "k", "v", "bits_per_element_d128"});
+  }
+  const json eval = TokuraJson({"codec", "eval", "--kv", Captured("request_1.kvcap"), "--prefix",
+                                Captured("prefix.kvcap"), "--codec", "kivi4"});
+  ExpectKeys(eval, {"codec", "bits_per_element", "k_error", "v_error", "attention_error",
+                    "declared_error", "block_error"});
+  ExpectKeys(eval["attention_error"], {"mean", "max", "per_layer"});
+  ExpectKeys(eval["declared_error"], {"mean", "max", "per_layer", "profile"});
+  ExpectKeys(eval["block_error"], {"true_mean", "declared_mean", "within_25_percent"});
+  EXPECT_EQ(eval["attention_error"]["per_layer"].size(), 30u);
+  EXPECT_GT(eval["bits_per_element"], 4.0);
+  EXPECT_LT(eval["bits_per_element"], 7.0);
+}
+
+TEST(CliTest, BenchCodecVerifiesAndReports) {
+  const json bench =
+      TokuraJson({"bench", "codec", "--seconds", "2", "--filter", "codec/cpu/decode/int8"});
+  ExpectKeys(bench, {"commit", "machine", "results"});
+  ASSERT_GE(bench["results"].size(), 1u);
+  for (const json& row : bench["results"]) {
+    ExpectKeys(row, {"name", "value", "unit", "bound", "bound_name", "ratio", "repeats"});
+    EXPECT_GT(row["value"], 0);
+  }
+}
+
+TEST(CliTest, UpServesUntilSigterm) {
+  const std::string port_file = FreshPath(".ports");
+  const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
+  ChildProcess up({TOKURA_PROGRAM, "up", "--host-bytes", "64MiB", "--port-file", port_file}, files);
+  ASSERT_TRUE(WaitFor([&] { return !ReadPorts(port_file).empty(); }));
+  std::map<std::string, std::string> ports = ReadPorts(port_file);
+  EXPECT_EQ(ports.count("data"), 1u);
+  EXPECT_EQ(ports.count("admin"), 1u);
+  EXPECT_EQ(ports.count("node"), 0u) << "there is no coordinator that data= could be";
+  const json stat = TokuraJson({"stat", "--node", ports["data"]});
+  EXPECT_EQ(stat["nodes"].size(), 1u);
+  EXPECT_TRUE(WaitFor([&] { return !ReadText(files.out_path).empty(); }));
+  EXPECT_THAT(ReadText(files.out_path), HasSubstr("http://" + ports["admin"] + "/metrics"));
+  up.Signal(SIGTERM);
+  const auto ended = up.WaitForEnd();
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_TRUE(WIFEXITED(*ended) && WEXITSTATUS(*ended) == 0) << *ended;
+}
+
+TEST(CliTest, ExitStatusTellsFailureFromWrongUsage) {
+  const Finished help = Tokura({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* name : {"up", "demo", "put", "get", "stat", "rm", "codec list", "codec eval",
+                           "bench codec", "bench transport", "bench soak"}) {
+    EXPECT_THAT(help.out, HasSubstr(std::string("\n") + name + " "));
+  }
+  EXPECT_EQ(Tokura({"no-such-command"}).exit_code, 2);
+  EXPECT_EQ(Tokura({"put", "--no-such-flag"}).exit_code, 2);
+  EXPECT_EQ(Tokura({"get", "--kv", Captured("prefix.kvcap")}).exit_code, 2) << "no --node";
+  const Finished nobody = Tokura(
+      {"get", "--node", "127.0.0.1:1", "--kv", Captured("prefix.kvcap"), "--timeout", "300ms"});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.error, HasSubstr("127.0.0.1:1"));
+  EXPECT_EQ(Tokura({"codec", "eval", "--kv", "/nonexistent"}).exit_code, 1);
+}
+
+TEST(CliTest, SoakFindsNothingWrongWhileTheNodeIsKilledAndStopped) {
+  auto node = std::make_unique<NodeUnderTest>(std::vector<std::string>{}, NodeLogs::kErrors);
+  const std::string address = node->data();
+  const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
+  ChildProcess soak({TOKURA_PROGRAM, "bench", "soak", "--node", address, "--seconds", "8",
+                     "--threads", "4", "--block-bytes", "64KiB", "--chains", "16", "--verify",
+                     "--json", "-", "--log-level", "error"},
+                    files);
+  const auto serves_gets = [&] {
+    const double before = node->Metric("tokura_node_requests_total{op=\"get\",result=\"ok\"}");
+    return WaitFor([&] {
+      return node->Metric("tokura_node_requests_total{op=\"get\",result=\"ok\"}") > before + 20;
+    });
+  };
+  ASSERT_TRUE(serves_gets());
+  node->process().Signal(SIGKILL);
+  ASSERT_TRUE(node->process().WaitForEnd().has_value());
+  node = std::make_unique<NodeUnderTest>(std::vector<std::string>{"--listen", address},
+                                         NodeLogs::kErrors);
+  ASSERT_TRUE(serves_gets()) << "the restarted node is not used";
+  node->process().Stop();
+  // Long enough for clients to notice: no soak thread can have a request under way for longer.
+  EXPECT_FALSE(soak.WaitForEnd(std::chrono::milliseconds(1200)).has_value());
+  node->process().Signal(SIGCONT);
+  ASSERT_TRUE(serves_gets()) << "the continued node is not used";
+  const auto ended = soak.WaitForEnd(seconds(30));
+  ASSERT_TRUE(ended.has_value()) << "the soak hangs";
+  const json report = json::parse(ReadText(files.out_path), nullptr, false);
+  ASSERT_TRUE(report.is_object()) << ReadText(files.out_path) << ReadText(files.error_path);
+  ExpectKeys(report, {"ops", "puts", "gets", "hits", "wrong", "hung", "status", "latency_ms",
+                      "recovery_ms"});
+  ExpectKeys(report["latency_ms"], {"p50", "p99", "max"});
+  EXPECT_EQ(report["wrong"], 0) << ReadText(files.error_path);
+  EXPECT_GT(report["hits"], 100);
+  if (TOKURA_TIME_SCALE == 1) {  // The soak's own limits do not know of sanitizers.
+    EXPECT_EQ(report["hung"], 0) << ReadText(files.error_path);
+    EXPECT_EQ(WEXITSTATUS(*ended), 0);
+    EXPECT_GE(report["recovery_ms"].size(), 1u);
+    for (const json& recovery : report["recovery_ms"]) {
+      EXPECT_LT(recovery, 5000);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tokura::integration
