@@ -11,8 +11,9 @@ namespace {
 // A loop that is away from the network for longer than this in one step gives the job away. A layer
 // of exact or lightly compressed values takes a few tens of microseconds.
 constexpr Duration kStepMax = std::chrono::microseconds(200);
-// After that so many jobs go to the threads without a try.
-constexpr int kJobsGivenAway = 32;
+// After that so many jobs go to the threads without a try. Few, because on a busy machine a step
+// may only have lost the processor.
+constexpr int kJobsGivenAway = 8;
 
 // Thread-safe.
 class LoopPool final : public WorkerPool {

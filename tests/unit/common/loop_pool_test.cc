@@ -132,7 +132,7 @@ TEST_F(LoopPoolTest, SlowJobIsGivenAwayWithTheNextOnes) {
     pool_->Add(MakeJob("b", 1));
     ASSERT_LT(++given, 1000u);
   }
-  EXPECT_GT(given, 8u);  // a try now and then costs little
+  EXPECT_GE(given, 4u);  // a try now and then costs little
   EXPECT_EQ(threads_->jobs.size(), given);
 }
 
