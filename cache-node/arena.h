@@ -61,7 +61,8 @@ class Arena {
   // Map `bytes` (rounded down to the granule) of anonymous zero memory: on huge pages when the
   // system has enough of them free, else with a hint to use transparent ones. RESOURCE_EXHAUSTED:
   // the system refuses (the message has the size and why); INVALID_ARGUMENT: under 16 KiB. With
-  // kYes it blocks for about a second per few GiB; a kernel that cannot do it is no error.
+  // kYes it blocks for up to seconds per GiB, as the system is fast; an old kernel that cannot do
+  // it is no error.
   static absl::StatusOr<std::unique_ptr<Arena>> Create(uint64_t bytes,
                                                        Prefault prefault = Prefault::kNo);
   ~Arena();
