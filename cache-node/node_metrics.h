@@ -29,8 +29,8 @@ inline constexpr size_t kPutPartResults = 6;
 
 // Why this node refused or ended a connection.
 enum class ConnectionEnd : uint8_t {
-  kLimit = 0,      // connections_max
-  kRefused = 1,    // versions, another node expected, fenced, a malformed HELLO, draining
+  kLimit = 0,      // connections_max, or draining: no place for a new one
+  kRefused = 1,    // versions, another node expected, fenced, a malformed HELLO
   kStuck = 2,      // transfers, reservations or leases without progress for lease_age
   kViolation = 3,  // it broke the protocol behind a sound HELLO
 };

@@ -24,6 +24,19 @@ constexpr size_t kBlocksFactor = 4;
 // Payloads that the puts of one connection may be offered together.
 constexpr size_t kPartsMax = size_t{1} << 16;
 
+// Whether a connection that ended with `why` ended by this node's verdict on what the client sent.
+bool IsVerdict(const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kUnauthenticated:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 ServerConnection::ServerConnection(std::shared_ptr<ServerLoop> loop, uint64_t id)
@@ -246,8 +259,13 @@ void ServerConnection::OnClosed(net::ServerChannel&, absl::Status why) {
   if (welcomed_) {
     context().connections.fetch_sub(1);
     context().metrics.Disconnected(why);
-  } else if (why.code() == absl::StatusCode::kFailedPrecondition) {
-    context().metrics.ConnectionEnded(ConnectionEnd::kRefused);
+  }
+  if (IsVerdict(why)) {
+    context().metrics.ConnectionEnded(welcomed_ ? ConnectionEnd::kViolation
+                                                : ConnectionEnd::kRefused);
+  } else if (welcomed_ && absl::IsResourceExhausted(why)) {
+    // It does not take its answers. Without a welcome that is the limit, which OnHello counts.
+    context().metrics.ConnectionEnded(ConnectionEnd::kViolation);
   }
   Log(LogLevel::kDebug, "node", "client_disconnected",
       {{"connection", id_}, {"reason", why.ok() ? "closed" : why.message()}});
