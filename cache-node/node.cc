@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/net/channel.h"
+#include "common/net/protobuf_log.h"
 #include "common/status_macros.h"
 #include "kernels/part.h"
 
@@ -233,7 +234,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(Dependencies dependencies, No
                                                    PlantedBugs bugs) {
   TOKURA_RETURN_IF_ERROR(ValidateNodeOptions(options));
   TOKURA_CHECK(!dependencies.transports.empty());
-  RouteProtobufLog();
+  net::RouteProtobufLog();
   StoreOptions store;
   store.host_bytes = options.host_bytes;
   store.prefault = options.prefault ? Prefault::kYes : Prefault::kNo;

@@ -3,10 +3,7 @@
 #include <bit>
 #include <cstring>
 
-#include <google/protobuf/stubs/logging.h>
-
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
 #include "common/net/transport.h"
 
 namespace tokura::node {
@@ -43,21 +40,6 @@ absl::StatusOr<std::vector<IdType>> ReadList(const std::string& bytes, const cha
 }
 
 }  // namespace
-
-void RouteProtobufLog() {
-  // Once: the setter is not safe beside lines of other threads.
-  static const bool set = [] {
-    google::protobuf::SetLogHandler([](google::protobuf::LogLevel level, const char* file, int line,
-                                       const std::string& message) {
-      // What is fatal ends the process behind this line.
-      const bool fatal = level == google::protobuf::LOGLEVEL_FATAL;
-      Log(fatal ? LogLevel::kError : LogLevel::kDebug, "protobuf", "message",
-          {{"file", file}, {"line", line}, {"text", message}});
-    });
-    return true;
-  }();
-  static_cast<void>(set);
-}
 
 absl::Status ParseRequest(std::span<const std::byte> body, google::protobuf::MessageLite* message) {
   if (!message->ParseFromArray(body.data(), static_cast<int>(body.size()))) {

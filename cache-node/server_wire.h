@@ -19,10 +19,6 @@
 
 namespace tokura::node {
 
-// Send libprotobuf's own lines, which a peer's bytes can cause, through Log at DEBUG. For the whole
-// process; again is harmless. Any thread.
-void RouteProtobufLog();
-
 // Parse the body of a request. INVALID_ARGUMENT: it is no such message.
 absl::Status ParseRequest(std::span<const std::byte> body, google::protobuf::MessageLite* message);
 

@@ -21,6 +21,7 @@
 #include "client-lib/src/ring.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/net/protobuf_log.h"
 #include "common/status_macros.h"
 #include "kernels/codec.h"
 
@@ -508,6 +509,7 @@ void ClientCoreImpl::FinishShutdown() {
 absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(Dependencies dependencies,
                                                                ClientOptions options,
                                                                ClientPlantedBugs bugs) {
+  net::RouteProtobufLog();
   TOKURA_RETURN_IF_ERROR(CheckOptions(options));
   TOKURA_RETURN_IF_ERROR(ParseNodes(options.nodes).status());
   TOKURA_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring,

@@ -1,10 +1,11 @@
-#include "cache-node/server_wire.h"
+#include "common/net/protobuf_log.h"
 
 #include <gtest/gtest.h>
 
 #include "common/log.h"
+#include "proto/tokura.pb.h"
 
-namespace tokura::node {
+namespace tokura::net {
 namespace {
 
 TEST(ProtobufLogTest, BadTextOfAPeerPrintsNoLineOfItsOwn) {
@@ -27,4 +28,4 @@ TEST(ProtobufLogTest, BadTextOfAPeerPrintsNoLineOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace tokura::node
+}  // namespace tokura::net
