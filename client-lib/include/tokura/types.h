@@ -143,8 +143,10 @@ struct PutOptions {
 };
 
 struct PutResult {
-  std::vector<absl::Status>
-      blocks;  // OK: stored (or held already); CANCELLED: never visible; RESOURCE_EXHAUSTED; …
+  // OK: stored (or held already); CANCELLED: never visible; RESOURCE_EXHAUSTED: the node has no
+  // room; UNKNOWN or DEADLINE_EXCEEDED: all of the block was offered and the node's answer did not
+  // come, so it may be stored, and then with the right bytes.
+  std::vector<absl::Status> blocks;
   uint64_t bytes_moved = 0;
   uint64_t bytes_logical = 0;
   size_t stored() const;
