@@ -15,15 +15,19 @@ stop_node() {  # returns 0 when a node was stopped
   [[ -f $run/node.pid ]] || return 1
   local pid
   pid=$(<"$run/node.pid")
-  rm -f "$run/node.pid"
   # The number may belong to another program by now.
-  grep -qs tokura "/proc/$pid/comm" || return 1
-  kill -TERM "$pid"
+  if [[ -d /proc/$$ ]] && ! grep -qs '^tokura' "/proc/$pid/comm"; then
+    rm -f "$run/node.pid"
+    return 1
+  fi
+  kill -TERM "$pid" 2>/dev/null
   for _ in $(seq 100); do
-    kill -0 "$pid" 2>/dev/null || return 0
+    kill -0 "$pid" 2>/dev/null || break
     sleep 0.1
   done
-  kill -KILL "$pid" 2>/dev/null || true
+  kill -KILL "$pid" 2>/dev/null
+  rm -f "$run/node.pid"
+  return 0
 }
 
 start_node() {  # start_node LISTEN ADMIN
