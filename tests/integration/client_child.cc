@@ -6,8 +6,10 @@
 // The test sees by the node's metrics how far it is.
 
 #include <string>
+#include <utility>
+#include <vector>
 
-#include <unistd.h>
+#include <poll.h>
 
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/writers.h"
@@ -34,19 +36,32 @@ class ChildClient : public NodeTest {
   }
 
  private:
-  // As much as the arena takes; what is pinned is never evicted.
-  static void HoldLeases(Client& client) {
+  // As much as the arena takes; what is pinned is never evicted. Renews until it is stopped, so
+  // that the arena stays full however slow the machine is.
+  [[noreturn]] static void HoldLeases(Client& client) {
     KvMemory memory(kBlocks);
     const auto space = client.OpenNamespace(TestSpace());
+    std::vector<Match> held;
+    const auto renew = [&] {
+      for (const Match& match : held) {
+        client.Renew(match);
+      }
+    };
     for (uint64_t seed = 1001; seed < 1033; ++seed) {
       memory.Fill(seed);
       Put(client, seed, memory, kBlocks);
       const auto match = client.Lookup(*space, MakeChain(**space, seed, kBlocks));
       if (match.ok()) {
-        client.Acquire(*space, *match).IgnoreError();
+        if (auto lease = client.Acquire(*space, *match); lease.ok()) {
+          held.push_back(*std::move(lease));
+        }
       }
+      renew();
     }
-    pause();
+    for (;;) {
+      renew();
+      poll(nullptr, 0, 200);
+    }
   }
 
   [[noreturn]] static void PutForEver(Client& client) {

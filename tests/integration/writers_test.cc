@@ -83,7 +83,10 @@ TEST_F(NodeTest, HalfWrittenBlockIsNeverVisibleAndItsSpaceReturns) {
   for (uint64_t seed = kNeverWhole; seed < kNeverWhole + 4; ++seed) {
     PutShard(*client, space, 0, seed, memory);
   }
-  EXPECT_GE(node.Metric("tokura_tier_incomplete_blocks{tier=\"host\"}"), 4 * kRivalBlocks);
+  // Gauges are sampled a few times a second.
+  EXPECT_TRUE(WaitFor([&] {
+    return node.Metric("tokura_tier_incomplete_blocks{tier=\"host\"}") >= 4 * kRivalBlocks;
+  }));
   EXPECT_TRUE(WaitFor([&] {
     EXPECT_EQ(visible(), 0u);
     return node.Metric("tokura_tier_incomplete_blocks{tier=\"host\"}") == 0;
