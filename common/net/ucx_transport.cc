@@ -133,19 +133,20 @@ std::unique_ptr<Connection> UcxTransportImpl::Connect(const Address& peer,
     resolver_ = std::make_unique<UcxResolver>();
   }
   // The transport outlives its resolver, and so this callback; the endpoint may be gone.
-  resolver_->Resolve(endpoint.id(), peer, [this, id = endpoint.id()](absl::StatusOr<SocketAddress> found) {
-    loop_->Post([this, id, found = std::move(found)] {
-      UcxEndpoint* maybe_endpoint = Find(id);
-      if (maybe_endpoint == nullptr) {
-        return;
-      }
-      if (found.ok()) {
-        maybe_endpoint->Connect(found->get(), found->size);
-      } else {
-        maybe_endpoint->FailToStart(found.status());
-      }
-    });
-  });
+  resolver_->Resolve(endpoint.id(), peer,
+                     [this, id = endpoint.id()](absl::StatusOr<SocketAddress> found) {
+                       loop_->Post([this, id, found = std::move(found)] {
+                         UcxEndpoint* maybe_endpoint = Find(id);
+                         if (maybe_endpoint == nullptr) {
+                           return;
+                         }
+                         if (found.ok()) {
+                           maybe_endpoint->Connect(found->get(), found->size);
+                         } else {
+                           maybe_endpoint->FailToStart(found.status());
+                         }
+                       });
+                     });
   return connection;
 }
 

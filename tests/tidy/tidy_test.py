@@ -108,7 +108,7 @@ class RulesTest(unittest.TestCase):
             self.expect({"README.md": f"{word}\n"}, ("README.md", 1, "unfinished"))
 
     def test_machine_paths(self):
-        self.expect({"common/a.cc": 'F("/work/main/x");\n'}, ("common/a.cc", 1, "machine-path"))
+        self.expect({"common/a.cc": 'F("/home/me/x");\n'}, ("common/a.cc", 1, "machine-path"))
         self.expect({"deploy/a.sh": "cd /root\n"}, ("deploy/a.sh", 1, "machine-path"))
         self.expect({"proto/WIRE.md": "`/home/me`\n"}, ("proto/WIRE.md", 1, "machine-path"))
         self.expect({"cli/a.cc": 'F("/tmp/x");\n'}, ("cli/a.cc", 1, "machine-path"))
