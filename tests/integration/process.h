@@ -20,6 +20,10 @@ inline Duration Scaled(Duration duration) {
   return duration * TOKURA_TIME_SCALE;
 }
 
+// What a sanitizer may keep of memory that was freed: AddressSanitizer's quarantine.
+inline constexpr uint64_t kKeptBySanitizerBytes =
+    TOKURA_TIME_SCALE > 1 ? uint64_t{256} << 20 : uint64_t{0};
+
 // Poll `condition` every few milliseconds. False: it did not hold within `limit`, scaled.
 bool WaitFor(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(20));
 
