@@ -226,7 +226,8 @@ TEST(CliTest, SoakFindsNothingWrongWhileTheNodeIsKilledAndStopped) {
   auto node = std::make_unique<NodeUnderTest>(std::vector<std::string>{}, NodeLogs::kErrors);
   const std::string address = node->data();
   const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
-  ChildProcess soak({TOKURA_PROGRAM, "bench", "soak", "--node", address, "--seconds", "8",
+  const std::string duration = std::to_string(8 * TOKURA_TIME_SCALE);
+  ChildProcess soak({TOKURA_PROGRAM, "bench", "soak", "--node", address, "--seconds", duration,
                      "--threads", "4", "--block-bytes", "64KiB", "--chains", "16", "--verify",
                      "--json", "-", "--log-level", "error"},
                     files);
@@ -247,7 +248,7 @@ TEST(CliTest, SoakFindsNothingWrongWhileTheNodeIsKilledAndStopped) {
   EXPECT_FALSE(soak.WaitForEnd(std::chrono::milliseconds(1200)).has_value());
   node->process().Signal(SIGCONT);
   ASSERT_TRUE(serves_gets()) << "the continued node is not used";
-  const auto ended = soak.WaitForEnd(seconds(30));
+  const auto ended = soak.WaitForEnd(Scaled(seconds(30)));
   ASSERT_TRUE(ended.has_value()) << "the soak hangs";
   const json report = json::parse(ReadText(files.out_path), nullptr, false);
   ASSERT_TRUE(report.is_object()) << ReadText(files.out_path) << ReadText(files.error_path);
