@@ -24,10 +24,9 @@ template <typename T>
 class Awaited {
  public:
   void Set(T value) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      value_ = std::move(value);
-    }
+    // Notify under the lock: whoever sees the value may destroy this object at once.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    value_ = std::move(value);
     changed_.notify_all();
   }
   // A copy, so that several may wait.
