@@ -329,11 +329,16 @@ ucs_status_t UcxEndpoint::OnPayload(std::span<const std::byte> header, void* des
     OnViolation("a payload whose header has a wrong size");
     return UCS_ERR_CANCELED;
   }
+  const std::optional<uint64_t> payload_id = ParsePayloadId(header.first<kPayloadIdBytes>());
+  if (!payload_id) {
+    OnViolation("a payload whose id has a wrong checksum");
+    return UCS_ERR_CANCELED;
+  }
   auto offer = std::make_shared<UcxOffer>();
   offer->host = &host_;
   offer->maybe_endpoint = this;
   offer->number = ++last_offer_;
-  offer->payload_id = ParsePayloadId(header.first<kPayloadIdBytes>());
+  offer->payload_id = *payload_id;
   offer->descriptor = descriptor;
   offer->size = size;
   offers_.emplace(offer->number, offer);
@@ -395,7 +400,7 @@ void UcxEndpoint::OnControl(std::span<const std::byte> bytes) {
   }
   const std::optional<UcxControl> control = ParseControl(bytes);
   if (!control) {
-    OnViolation("an unknown control message");
+    OnViolation("a control message that is unknown or damaged");
     return;
   }
   HandleControl(*control);
