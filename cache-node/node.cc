@@ -54,6 +54,7 @@ class NodeImpl final : public Node {
   absl::Status Start() override;
   net::Address address() const override { return address_; }
   uint64_t incarnation() const override { return context_->incarnation; }
+  bool superseded() const override { return false; }
   void Drain(Task done) override;
   absl::Status Healthy() const override;
   absl::Status Ready() const override;

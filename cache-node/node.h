@@ -44,6 +44,12 @@ struct NodeOptions {
   Duration drain_timeout = std::chrono::seconds(5);
   bool verify_on_put = true;
   uint64_t incarnation = 0;  // 0: the clock's microseconds since the epoch
+  // Coordinators to register with; none: the node is found by its address only.
+  std::vector<net::Address> coordinators;
+  // What coordinators and, through them, clients are told; a port of 0, or an empty host: as
+  // listened on.
+  net::Address advertise;
+  uint64_t change_log_max = uint64_t{1} << 20;  // changes that coordinators may lag behind
 };
 
 // INVALID_ARGUMENT names the option and the rule it breaks.
@@ -54,6 +60,10 @@ struct PlantedBugs {
   bool skip_crc = false;
   bool evict_pinned = false;
   bool accept_late_write = false;
+  bool skip_delta = false;            // leave a change out of the inventory, without a gap
+  bool accept_old_placement = false;  // take puts placed before the node began to leave
+  bool accept_old_orphans = false;    // apply orphans that are about another incarnation
+  bool release_twice = false;         // a lease's second release lets go of pins again
 };
 
 // A cache node on given transports (one per I/O thread; all share the store). Handed its time,
@@ -78,7 +88,11 @@ class Node {
   // Listen. On the first transport's thread. UNAVAILABLE: the address is in use or not local.
   virtual absl::Status Start() = 0;
   virtual net::Address address() const = 0;
+  // May rise once after the start, when a coordinator hands out a higher one.
   virtual uint64_t incarnation() const = 0;
+  // A newer process of this name is known to a coordinator: this one serves nobody any more and
+  // should end. Any thread.
+  virtual bool superseded() const = 0;
   // Stop accepting, say GOODBYE, let outstanding requests finish (bounded by drain_timeout), close.
   // `done` runs on the first transport's thread.
   virtual void Drain(Task done) = 0;

@@ -60,7 +60,7 @@ class Worker {
     request->bytes_moved += got.bytes_moved;
     const auto hit_blocks = static_cast<uint32_t>(got.prefix_ok());
     request->tokens_hit = uint64_t{hit_blocks} * static_cast<uint64_t>(flags_.block_tokens);
-    request->hit_node = hit_blocks > 0 ? match.node : "";
+    request->hit_node = hit_blocks > 0 ? match.HolderOf(0)->node : "";
     return hit_blocks;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -153,15 +154,19 @@ void GetOperation::PrepareBlocks() {
 }
 
 Duration GetOperation::PredictedTotal() const {
-  uint64_t wire_bytes = 0;
+  std::map<const Match::Holder*, uint64_t> wire_bytes;
   for (const Block& block : blocks_) {
-    wire_bytes += block.wire_bytes;
+    wire_bytes[request_.match.HolderOf(block.match_index)] += block.wire_bytes;
   }
-  const NodeLink* maybe_link =
-      core_.directory.Find(request_.match.node, request_.match.incarnation);
-  const Duration wire = maybe_link == nullptr
-                            ? Duration::zero()
-                            : maybe_link->rate().Predict(wire_bytes + core_.ring.used());
+  // The holders send at the same time.
+  Duration wire = Duration::zero();
+  for (const auto& [holder, bytes] : wire_bytes) {
+    const NodeLink* maybe_link =
+        holder == nullptr ? nullptr : core_.directory.Find(holder->node, holder->incarnation);
+    if (maybe_link != nullptr) {
+      wire = std::max(wire, maybe_link->rate().Predict(bytes + core_.ring.used()));
+    }
+  }
   const Duration codec = core_.codec.decode.Predict(raw_bytes_ + core_.codec.decode_backlog_bytes);
   return OperationDeadline::DefaultTotal(core_.options.progress_timeout, wire + codec);
 }
@@ -218,9 +223,24 @@ NodeLink* GetOperation::ChooseLink(const Block& block) const {
     return std::find(block.tried.begin(), block.tried.end(), link.node()) == block.tried.end();
   };
   const Match& match = request_.match;
-  NodeLink* maybe_link = core_.directory.Find(match.node, match.incarnation);
-  if (maybe_link != nullptr && untried(*maybe_link)) {
+  const auto usable = [&](const Match::Holder* maybe_holder) -> NodeLink* {
+    NodeLink* maybe_link =
+        maybe_holder == nullptr
+            ? nullptr
+            : core_.directory.Find(maybe_holder->node, maybe_holder->incarnation);
+    return maybe_link != nullptr && untried(*maybe_link) ? maybe_link : nullptr;
+  };
+  if (NodeLink* maybe_link = usable(match.HolderOf(block.match_index)); maybe_link != nullptr) {
     return maybe_link;
+  }
+  for (const Match::Run& run : match.alternates) {
+    const bool covers = block.match_index >= run.first &&
+                        block.match_index - run.first < run.count &&
+                        run.holder < match.holders.size();
+    NodeLink* maybe_link = covers ? usable(&match.holders[run.holder]) : nullptr;
+    if (maybe_link != nullptr) {
+      return maybe_link;
+    }
   }
   for (NodeLink* link : core_.directory.ForLookup(match.keys.front())) {
     if (untried(*link)) {
@@ -280,8 +300,9 @@ void GetOperation::Send(size_t index) {
   const size_t first = blocks_[batch.first].match_index;
   const size_t count = batch.attempts.size();
   body.set_keys(ConcatKeys(std::span(match.keys).subspan(first, count)));
-  if (!match.lease.empty() && batch.node == match.node) {
-    body.set_lease(match.lease.bytes.data(), LeaseToken::kBytes);
+  const Match::Holder* maybe_holder = match.HolderOf(first);
+  if (maybe_holder != nullptr && !maybe_holder->lease.empty() && batch.node == maybe_holder->node) {
+    body.set_lease(maybe_holder->lease.bytes.data(), LeaseToken::kBytes);
   }
   *body.mutable_accept() = MakeAccept(core_.options, request_.options.accept);
   body.set_group_mask(blocks_[batch.first].groups);

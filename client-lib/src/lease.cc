@@ -12,28 +12,28 @@ class IgnoredCall final : public net::Call {
   void OnReply(absl::Status, std::span<const std::byte>) override {}
 };
 
-void Tell(CoreContext& core, const Match& held, net::Op op,
-          const google::protobuf::MessageLite& body) {
-  NodeLink* maybe_link = core.directory.Find(held.node, held.incarnation);
-  if (held.lease.empty() || maybe_link == nullptr) {
-    return;
+template <typename Request>
+void Tell(CoreContext& core, const Match& held, net::Op op) {
+  for (const Match::Holder& holder : held.holders) {
+    NodeLink* maybe_link = core.directory.Find(holder.node, holder.incarnation);
+    if (holder.lease.empty() || maybe_link == nullptr) {
+      continue;
+    }
+    Request body;
+    body.set_leases(holder.lease.bytes.data(), LeaseToken::kBytes);
+    maybe_link->Send(op, body, After(core.executor.Now(), core.options.progress_timeout),
+                     std::make_shared<IgnoredCall>());
   }
-  maybe_link->Send(op, body, After(core.executor.Now(), core.options.progress_timeout),
-                   std::make_shared<IgnoredCall>());
 }
 
 }  // namespace
 
 void RenewLease(CoreContext& core, const Match& held) {
-  proto::RenewRequest body;
-  body.set_leases(held.lease.bytes.data(), LeaseToken::kBytes);
-  Tell(core, held, net::Op::kRenew, body);
+  Tell<proto::RenewRequest>(core, held, net::Op::kRenew);
 }
 
 void ReleaseLease(CoreContext& core, const Match& held) {
-  proto::ReleaseRequest body;
-  body.set_leases(held.lease.bytes.data(), LeaseToken::kBytes);
-  Tell(core, held, net::Op::kRelease, body);
+  Tell<proto::ReleaseRequest>(core, held, net::Op::kRelease);
 }
 
 }  // namespace tokura

@@ -101,8 +101,8 @@ void LookupOperation::OnAnswer(size_t question, const absl::Status& status,
   answered_ = true;
   Match match = MatchFromReply(*request_.ns, request_.keys, reply);
   if (match.blocks() > best_.blocks()) {
-    match.node = asked_[question].node;
-    match.incarnation = asked_[question].incarnation;
+    match.holders = {{asked_[question].node, asked_[question].incarnation, {}}};
+    match.runs = {{0, 0, static_cast<uint32_t>(match.blocks())}};
     best_ = std::move(match);
   }
 }
@@ -131,8 +131,10 @@ AcquireOperation::AcquireOperation(CoreContext& core, Identity identity, Request
 void AcquireOperation::Start() {
   std::vector<Question> questions;
   const Match& match = request_.match;
-  NodeLink* maybe_link =
-      match.keys.empty() ? nullptr : core_.directory.Find(match.node, match.incarnation);
+  const Match::Holder* maybe_holder = match.HolderOf(0);
+  NodeLink* maybe_link = maybe_holder == nullptr
+                             ? nullptr
+                             : core_.directory.Find(maybe_holder->node, maybe_holder->incarnation);
   if (maybe_link != nullptr) {
     auto body = std::make_unique<proto::AcquireRequest>();
     body->set_fingerprint(match.fingerprint.bytes.data(), Fingerprint::kBytes);
@@ -175,10 +177,14 @@ std::optional<Match> AcquireOperation::HeldFrom(std::span<const std::byte> body)
     return std::nullopt;
   }
   Match held = MatchFromReply(*request_.ns, request_.match.keys, reply.held());
-  held.node = request_.match.node;
-  held.incarnation = request_.match.incarnation;
-  held.lease =
+  const Match::Holder* maybe_holder = request_.match.HolderOf(0);
+  if (maybe_holder == nullptr) {
+    return std::nullopt;
+  }
+  held.holders = {*maybe_holder};
+  held.holders.front().lease =
       LeaseToken::FromBytes(std::as_bytes(std::span(reply.lease())).first<LeaseToken::kBytes>());
+  held.runs = {{0, 0, static_cast<uint32_t>(held.blocks())}};
   return held;
 }
 

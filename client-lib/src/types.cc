@@ -1,5 +1,7 @@
 #include "tokura/types.h"
 
+#include <algorithm>
+
 namespace tokura {
 
 kernels::PartShape Namespace::Shape(size_t group) const {
@@ -12,6 +14,20 @@ kernels::PartShape Namespace::Shape(size_t group) const {
   shape.v_head_dim = layers.v_head_dim;
   shape.tokens = spec_.block_tokens;
   return shape;
+}
+
+const Match::Holder* Match::HolderOf(size_t block) const {
+  for (const Run& run : runs) {
+    if (block >= run.first && block - run.first < run.count && run.holder < holders.size()) {
+      return &holders[run.holder];
+    }
+  }
+  return nullptr;
+}
+
+bool Match::held() const {
+  return std::any_of(holders.begin(), holders.end(),
+                     [](const Holder& holder) { return !holder.lease.empty(); });
 }
 
 size_t GetResult::prefix_ok() const {

@@ -147,10 +147,18 @@ const char* OpName(Op op) {
       return "stat";
     case Op::kCancel:
       return "cancel";
-    case Op::kTouch:
-      return "touch";
-    case Op::kOrphans:
-      return "orphans";
+    case Op::kLocate:
+      return "locate";
+    case Op::kPlan:
+      return "plan";
+    case Op::kWatch:
+      return "watch";
+    case Op::kNodes:
+      return "nodes";
+    case Op::kRegister:
+      return "register";
+    case Op::kReport:
+      return "report";
     case Op::kInventory:
       return "inventory";
   }

@@ -30,9 +30,14 @@ enum class Op : uint16_t {
   kRemove = 22,
   kStat = 23,
   kCancel = 24,
-  kTouch = 32,      // reserved
-  kOrphans = 33,    // reserved
-  kInventory = 34,  // reserved
+  // Asked of coordinators.
+  kLocate = 32,
+  kPlan = 33,
+  kWatch = 34,
+  kNodes = 35,
+  kRegister = 48,
+  kReport = 49,
+  kInventory = 50,
 };
 
 enum FrameFlags : uint16_t {

@@ -37,9 +37,8 @@ std::string Shorten(std::string text) {
   return text;
 }
 
-enum class OpKind { kRequest, kReserved, kOther };
-
-OpKind KindOf(Op op) {
+// Requests of every server: what one does not serve, its owner refuses.
+bool IsRequest(Op op) {
   switch (op) {
     case Op::kLookup:
     case Op::kAcquire:
@@ -49,13 +48,16 @@ OpKind KindOf(Op op) {
     case Op::kPut:
     case Op::kRemove:
     case Op::kStat:
-      return OpKind::kRequest;
-    case Op::kTouch:
-    case Op::kOrphans:
+    case Op::kLocate:
+    case Op::kPlan:
+    case Op::kWatch:
+    case Op::kNodes:
+    case Op::kRegister:
+    case Op::kReport:
     case Op::kInventory:
-      return OpKind::kReserved;
+      return true;
     default:
-      return OpKind::kOther;
+      return false;
   }
 }
 
@@ -270,8 +272,7 @@ void ServerChannelImpl::Refuse(const absl::Status& why) {
 
 absl::Status ServerChannelImpl::OnRequest(const FrameHeader& frame,
                                           std::span<const std::byte> body) {
-  const OpKind kind = KindOf(frame.op);
-  if (kind == OpKind::kOther || frame.flags != 0 || frame.request_id == 0) {
+  if (!IsRequest(frame.op) || frame.flags != 0 || frame.request_id == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "unexpected frame from the client: op ", OpName(frame.op), " (", static_cast<int>(frame.op),
         "), flags ", frame.flags, ", request ", frame.request_id));
@@ -279,11 +280,7 @@ absl::Status ServerChannelImpl::OnRequest(const FrameHeader& frame,
   if (outstanding_.count(frame.request_id) != 0 || answered_.count(frame.request_id) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("request id ", frame.request_id, " used twice"));
   }
-  if (kind == OpKind::kReserved) {
-    RememberAnswered(frame.request_id);
-    Answer(frame, absl::UnimplementedError(absl::StrCat("op ", OpName(frame.op), " is reserved")),
-           nullptr);
-  } else if (outstanding_.size() >= options_.requests_max) {
+  if (outstanding_.size() >= options_.requests_max) {
     RememberAnswered(frame.request_id);
     Answer(frame,
            absl::ResourceExhaustedError(absl::StrCat("more than ", options_.requests_max,

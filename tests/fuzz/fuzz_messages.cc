@@ -12,6 +12,7 @@
 
 #include "common/check.h"
 #include "common/net/frame.h"
+#include "proto/cluster.pb.h"
 #include "proto/tokura.pb.h"
 
 namespace tokura {
@@ -92,9 +93,19 @@ constexpr void (*kChecks[])(Bytes) = {
     CheckMessage<proto::CancelRequest>,
     CheckMessage<proto::StatRequest>,
     CheckMessage<proto::StatReply>,
-    CheckMessage<proto::TouchBatch>,
-    CheckMessage<proto::OrphanBatch>,
+    CheckMessage<proto::LocateRequest>,
+    CheckMessage<proto::LocateReply>,
+    CheckMessage<proto::PlanRequest>,
+    CheckMessage<proto::PlanReply>,
+    CheckMessage<proto::WatchRequest>,
+    CheckMessage<proto::ClusterState>,
+    CheckMessage<proto::NodesReply>,
+    CheckMessage<proto::RegisterRequest>,
+    CheckMessage<proto::RegisterReply>,
+    CheckMessage<proto::ReportRequest>,
+    CheckMessage<proto::ReportReply>,
     CheckMessage<proto::InventoryBatch>,
+    CheckMessage<proto::InventoryReply>,
 };
 
 }  // namespace

@@ -1,10 +1,12 @@
-// A client process for tests to kill and stop: `client_child NODE MODE`.
+// A client process for tests to kill, to stop and to damage: `client_child NODE MODE`.
+//   put     put one chain, print the code of each block's status, and end
 //   leases  put blocks, pin them all, then wait
 //   puts    put blocks without end
 //   rival   put the keys of WriterSeed with bits of its own, without end
 //   shard   put head shard 1 of sharded blocks without end
 // The test sees by the node's metrics how far it is.
 
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,10 +23,13 @@ constexpr uint32_t kBlocks = 64;
 
 class ChildClient : public NodeTest {
  public:
-  // Returns when it does not know the mode.
-  static void Run(const std::string& node, const std::string& mode) {
+  // The exit status of a mode with an end; 2: not a mode.
+  static int Run(const std::string& node, const std::string& mode) {
     auto client = Connect({node});
-    if (mode == "leases") {
+    if (mode == "put") {
+      PutOnce(*client);
+      return 0;
+    } else if (mode == "leases") {
       HoldLeases(*client);
     } else if (mode == "puts") {
       PutForEver(*client);
@@ -33,9 +38,23 @@ class ChildClient : public NodeTest {
     } else if (mode == "shard") {
       ShardForEver(*client);
     }
+    return 2;
   }
 
  private:
+  static void PutOnce(Client& client) {
+    KvMemory memory(kOnceBlocks);
+    memory.Fill(kOnceChain);
+    const auto space = *client.OpenNamespace(TestSpace());
+    PutOptions options;
+    options.deadline = Scaled(std::chrono::seconds(10));
+    const PutResult result =
+        client.Put(space, MakeChain(*space, kOnceChain, kOnceBlocks), memory.View(), options);
+    for (const absl::Status& status : result.blocks) {
+      std::printf("%d\n", status.raw_code());
+    }
+  }
+
   // As much as the arena takes; what is pinned is never evicted. Renews until it is stopped, so
   // that the arena stays full however slow the machine is.
   [[noreturn]] static void HoldLeases(Client& client) {
@@ -94,7 +113,7 @@ class ChildClient : public NodeTest {
 
 int main(int argc, char** argv) {
   if (argc == 3) {
-    tokura::integration::ChildClient::Run(argv[1], argv[2]);
+    return tokura::integration::ChildClient::Run(argv[1], argv[2]);
   }
   return 2;
 }

@@ -26,11 +26,12 @@ std::string ReadText(const std::string& path) {
 }
 
 NodeUnderTest::NodeUnderTest(const std::vector<std::string>& flags, NodeLogs logs,
-                             const std::string& log_path)
+                             const std::string& log_path, const std::vector<std::string>& launcher)
     : port_file_(FreshPath(".ports")) {
-  std::vector<std::string> arguments = {TOKURA_NODE_PROGRAM, "--host-bytes", "32MiB",
-                                        "--part-bytes-max",  "4MiB",         "--port-file",
-                                        port_file_,          "--log-level"};
+  std::vector<std::string> arguments = launcher;
+  arguments.insert(arguments.end(),
+                   {TOKURA_NODE_PROGRAM, "--host-bytes", "32MiB", "--part-bytes-max", "4MiB",
+                    "--port-file", port_file_, "--log-level"});
   // Tests that provoke warnings on purpose see errors only.
   arguments.push_back(logs == NodeLogs::kWarnings ? "warn" : "error");
   arguments.insert(arguments.end(), flags.begin(), flags.end());

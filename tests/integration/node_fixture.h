@@ -19,9 +19,11 @@ enum class NodeLogs { kWarnings, kErrors };
 class NodeUnderTest {
  public:
   // Started and ready, or the test has failed. `flags` come after the usual ones. `log_path`: a
-  // file for its log lines.
+  // file for its log lines. `launcher`: words before the program's path, of a program that becomes
+  // the node.
   explicit NodeUnderTest(const std::vector<std::string>& flags = {},
-                         NodeLogs logs = NodeLogs::kWarnings, const std::string& log_path = "");
+                         NodeLogs logs = NodeLogs::kWarnings, const std::string& log_path = "",
+                         const std::vector<std::string>& launcher = {});
   ~NodeUnderTest();
 
   ChildProcess& process() { return *process_; }

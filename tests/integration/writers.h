@@ -1,6 +1,6 @@
 #pragma once
 
-// Two processes that write the same keys: what the test and client_child agree on.
+// Two processes that write: what the test and client_child agree on.
 
 #include <cstdint>
 
@@ -9,6 +9,11 @@
 
 namespace tokura::integration {
 
+// What client_child puts in its mode `put`.
+inline constexpr uint64_t kOnceChain = 1;
+inline constexpr uint32_t kOnceBlocks = 8;
+
+// Two that write the same keys.
 inline constexpr uint32_t kRivalChains = 4;
 inline constexpr uint32_t kRivalBlocks = 8;
 

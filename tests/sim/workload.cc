@@ -274,7 +274,9 @@ void Workload::OnLookup(const Operation& operation, uint32_t chain, AcceptOption
   if (match->blocks() == 0) {
     return;
   }
-  CheckIncarnation(operation, match->node, match->incarnation);
+  for (const Match::Holder& holder : match->holders) {
+    CheckIncarnation(operation, holder.node, holder.incarnation);
+  }
   if (cluster_.random().Permille(300)) {
     StartAcquire(client, chain, accept, *match);
   } else {
@@ -293,7 +295,9 @@ void Workload::StartAcquire(ClientProcess& client, uint32_t chain, AcceptOptions
                              if (client.ghost || !held.ok() || held->blocks() == 0) {
                                return;
                              }
-                             CheckIncarnation(*operation, held->node, held->incarnation);
+                             for (const Match::Holder& holder : held->holders) {
+                               CheckIncarnation(*operation, holder.node, holder.incarnation);
+                             }
                              client.held.push_back(*held);
                              StartGet(client, chain, accept, *held);
                            });
@@ -340,7 +344,7 @@ void Workload::StartGet(ClientProcess& client, uint32_t chain, AcceptOptions acc
   reading->blocks = static_cast<uint32_t>(match.blocks()) - options.first_block;
   reading->before = buffer->Copy();
   OperationRef operation = Begin(client, Stage::kGet, *options.deadline, "get");
-  reading->held = !match.lease.empty();
+  reading->held = match.held();
   operation->id = client.core->Get(universe_.ns(), match, buffer->View(0, kShards), options,
                                    [this, operation, buffer, reading](const GetResult& result) {
                                      OnGot(operation, buffer, reading.get(), result);

@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/ids.h"
 #include "common/time.h"
 #include "kernels/kv_view.h"
@@ -21,7 +23,12 @@
 namespace tokura {
 
 struct ClientOptions {
-  std::vector<std::string> nodes;            // "host:port" of cache nodes
+  // "host:port" of coordinators: they say which nodes there are and what they hold. Lookups and
+  // puts turn to another one when the first is silent, within their deadline.
+  std::vector<std::string> coordinators;
+  // "host:port" of cache nodes, where there is no coordinator: they are asked themselves. One of
+  // the two lists is empty.
+  std::vector<std::string> nodes;
   std::string name = "client";               // for the nodes' logs
   uint64_t ring_bytes = uint64_t{64} << 20;  // registered memory for payloads in both directions
   uint64_t part_bytes_max = uint64_t{16} << 20;  // larger parts are refused
@@ -37,8 +44,10 @@ struct ClientOptions {
   Duration dead_after = std::chrono::milliseconds(1000);
   Duration breaker_backoff_min = std::chrono::milliseconds(100);
   Duration breaker_backoff_max = std::chrono::milliseconds(2000);
-  std::string ingest_codec = "kivi4";  // until a policy says so
-  bool accept_proxy_error = false;     // let forms judged by their own keys meet a stated max_error
+  std::string ingest_codec = "kivi4";  // where no policy of a coordinator says otherwise
+  // Let forms judged by their own keys meet a stated max_error; where there is a policy, it has to
+  // allow that too.
+  bool accept_proxy_error = false;
   uint32_t sink_tokens = 4;
   enum class Wake { kSleep, kSpin } wake = Wake::kSleep;  // how the progress thread waits
   Duration spin = std::chrono::microseconds(20);          // before sleeping
@@ -78,20 +87,42 @@ struct AcceptOptions {
   bool allow_summary = false;
 };
 
-// What one lookup or acquire found for a chain: the leading blocks that a node holds. A value; safe
-// to keep and copy.
+// What one lookup or acquire found for a chain: its leading blocks, which may lie on several nodes.
+// A value; safe to keep, to copy, and to carry to another process of the same tenant as bytes.
 struct Match {
+  // One life of one node, and the lease there.
+  struct Holder {
+    std::string node;  // name
+    uint64_t incarnation = 0;
+    LeaseToken lease;  // empty: a hint only
+  };
+  // Blocks [first, first + count) of the match lie at holders[holder].
+  struct Run {
+    uint32_t holder = 0;
+    uint32_t first = 0;
+    uint32_t count = 0;
+  };
+
   Fingerprint fingerprint;
   uint32_t block_tokens = 0;
-  std::string node;  // name
-  uint64_t incarnation = 0;
-  std::vector<BlockKey> keys;          // leading blocks held, in chain order
-  std::vector<ContentId> content_ids;  // one per key
-  std::vector<uint64_t> stored_bytes;  // one per key
+  std::vector<Holder> holders;
+  std::vector<Run> runs;        // in order, covering every block exactly once
+  std::vector<Run> alternates;  // where some blocks lie as well, unleased; in order of `first`
+  std::vector<BlockKey> keys;   // leading blocks held, in chain order
+  std::vector<ContentId> content_ids;  // one per key; empty ids: not known before an acquire
+  std::vector<uint64_t> stored_bytes;  // one per key; of a hint: an estimate
   std::vector<std::string> codecs;     // one per key
-  LeaseToken lease;                    // empty: a hint only
   size_t blocks() const { return keys.size(); }
   size_t tokens() const { return keys.size() * block_tokens; }
+  // The holder of a block; null when `block` is out of range.
+  const Holder* HolderOf(size_t block) const;
+  // Whether some of it is leased.
+  bool held() const;
+
+  // Bytes for another process (versioned, checked by a CRC; FORMAT in match_bytes.h). Parse:
+  // INVALID_ARGUMENT says what is wrong; any bytes are safe to give.
+  std::string Serialize() const;
+  static absl::StatusOr<Match> Parse(std::string_view bytes);
 };
 
 struct LookupOptions {

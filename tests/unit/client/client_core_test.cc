@@ -24,7 +24,7 @@ TEST_F(ClientCoreTest, GetReturnsWhatWasPut) {
   EXPECT_GT(put.bytes_moved, put.bytes_logical);
   const Match match = Lookup(chain);
   ASSERT_EQ(match.blocks(), 5u);
-  EXPECT_EQ(match.node, "node-0");
+  EXPECT_EQ(match.HolderOf(0)->node, "node-0");
   EXPECT_EQ(match.tokens(), 80u);
   const GetResult got = Get(match, target.View());
   EXPECT_EQ(got.prefix_ok(), 5u);
@@ -255,7 +255,7 @@ TEST_F(ClientCoreTest, AcquireRenewReleaseNameTheLease) {
   Put(chain, source.View());
   const Match held = Acquire(Lookup(chain));
   EXPECT_EQ(held.blocks(), 2u);
-  EXPECT_FALSE(held.lease.empty());
+  EXPECT_TRUE(held.held());
   EXPECT_EQ(Get(held, target.View()).prefix_ok(), 2u);
   EXPECT_EQ(node.gets.back().lease(), std::string(16, 'L'));
   OnLoop([&] {

@@ -63,7 +63,7 @@ TEST_F(ClientDrainTest, QueuedBatchesOfAGetGoToAnotherNodeAtOnce) {
   EngineMemory source(*ns_, 3), target(*ns_, 3);
   Match match = PutAndLookup(source, chain);
   (a.blocks.empty() ? a : b).blocks = (a.blocks.empty() ? b : a).blocks;
-  match.node = "a";
+  match.holders.front().node = "a";
   a.silent = {net::Op::kGet};
   GetOptions options;
   options.deadline = seconds(5);

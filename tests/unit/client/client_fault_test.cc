@@ -522,7 +522,7 @@ TEST_P(ClientLayerTest, ReportedLayersAreNeverReplacedByARetry) {
   put.codec = "int8";  // the same content in another form: a retry writes other values
   EXPECT_EQ(Put(chain, source.View(), put).stored(), 1u);
   const Match match = Lookup(chain);
-  (match.node == "a" ? a : b).tamper = [](const BlockKey&, PartId part,
+  (match.HolderOf(0)->node == "a" ? a : b).tamper = [](const BlockKey&, PartId part,
                                           std::vector<std::byte>* bytes) {
     if (part.shard == GetParam() % 2) {
       (*bytes)[40] ^= std::byte{1};

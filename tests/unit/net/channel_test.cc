@@ -569,17 +569,6 @@ TEST_F(ChannelTest, AnAnswerTooLargeForAMessageBecomesAnError) {
   EXPECT_TRUE(client_.channel->ready());
 }
 
-TEST_F(ChannelTest, ReservedOpsAreUnimplemented) {
-  Connect();
-  for (const Op op : {Op::kTouch, Op::kOrphans, Op::kInventory}) {
-    const auto call = client_.Send(op, seconds(1));
-    scheduler_.RunFor(milliseconds(10));
-    EXPECT_EQ(call->status.code(), absl::StatusCode::kUnimplemented);
-  }
-  EXPECT_TRUE(server_.requests.empty());
-  EXPECT_TRUE(client_.channel->ready());
-}
-
 TEST_F(ChannelTest, GoodbyeStopsNewUseAndLetsAnswersFinish) {
   server_.answer = false;
   Connect();

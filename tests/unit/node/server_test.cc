@@ -131,11 +131,14 @@ TEST_F(ServerRequestTest, StatTellsTotalsAndForms) {
   EXPECT_EQ(reply.block_stats(2).forms_size(), 0);
 }
 
-TEST_F(ServerRequestTest, ReservedOpsAreUnimplemented) {
+TEST_F(ServerRequestTest, RequestsForCoordinatorsAreUnimplemented) {
   StartNode(SmallOptions());
   TestClient& client = Connect();
-  EXPECT_EQ(Await(client.Send(net::Op::kTouch, proto::TouchBatch())).status().code(),
-            absl::StatusCode::kUnimplemented);
+  for (const net::Op op : {net::Op::kLocate, net::Op::kPlan, net::Op::kWatch, net::Op::kNodes,
+                           net::Op::kRegister, net::Op::kReport, net::Op::kInventory}) {
+    EXPECT_EQ(Await(client.Send(op, proto::StatRequest())).status().code(),
+              absl::StatusCode::kUnimplemented);
+  }
 }
 
 TEST_F(ServerRequestTest, IncompleteBlocksExpireAndAreNeverVisible) {
