@@ -72,12 +72,19 @@ absl::StatusOr<ReplyBody> Acquire(ServerContext& context, const Caller& caller,
   return reply;
 }
 
+// The leases that a renew or a release names.
+template <typename Request>
+absl::StatusOr<std::vector<LeaseToken>> ParseLeases(const ServerContext& context,
+                                                    std::span<const std::byte> body) {
+  Request request;
+  TOKURA_RETURN_IF_ERROR(ParseRequest(body, &request));
+  return ReadLeases(request.leases(), context.options.keys_max);
+}
+
 absl::StatusOr<ReplyBody> Renew(ServerContext& context, const Caller& caller,
                                 std::span<const std::byte> body) {
-  proto::RenewRequest request;
-  TOKURA_RETURN_IF_ERROR(ParseRequest(body, &request));
   TOKURA_ASSIGN_OR_RETURN(const std::vector<LeaseToken> leases,
-                          ReadLeases(request.leases(), context.options.keys_max));
+                          ParseLeases<proto::RenewRequest>(context, body));
   auto reply = std::make_unique<proto::RenewReply>();
   for (const LeaseToken& lease : leases) {
     reply->add_held(context.leases.Renew(lease, caller.tenant, caller.now));
@@ -87,10 +94,8 @@ absl::StatusOr<ReplyBody> Renew(ServerContext& context, const Caller& caller,
 
 absl::StatusOr<ReplyBody> Release(ServerContext& context, const Caller& caller,
                                   std::span<const std::byte> body) {
-  proto::ReleaseRequest request;
-  TOKURA_RETURN_IF_ERROR(ParseRequest(body, &request));
   TOKURA_ASSIGN_OR_RETURN(const std::vector<LeaseToken> leases,
-                          ReadLeases(request.leases(), context.options.keys_max));
+                          ParseLeases<proto::ReleaseRequest>(context, body));
   for (const LeaseToken& lease : leases) {
     // A lease that has ended already is what the caller wants.
     context.leases.Release(lease, caller.tenant, caller.now);
