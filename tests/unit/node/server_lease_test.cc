@@ -41,8 +41,7 @@ TEST_F(ServerRequestTest, LeaseServesAnyConnectionOfItsTenant) {
   ASSERT_TRUE(RunUntil([&] { return node_->accounting().leases == 0; })) << "goes with its owner";
   ExpectIdle();
   get.set_lease(lease);
-  EXPECT_THAT(Codes(Await(worker.Send(net::Op::kGet, get)).As<proto::GetReply>().statuses()),
-              ElementsAre(kOk, kOk))
+  EXPECT_THAT(GetCodes(worker, get), ElementsAre(kOk, kOk))
       << "a lease that has ended is no error where the blocks are still there";
 }
 
@@ -87,8 +86,7 @@ TEST_F(ServerRequestTest, ExpiredLeaseEndsTheTransfersThatUseIt) {
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk));
   proto::GetRequest get = GetMessage(chain);
   get.set_lease(Acquire(client, chain).lease());
-  const TestClient::Sent sent =
-      client.Send(net::Op::kGet, get, seconds(60), TestCall::Payloads::kHold);
+  const TestClient::Sent sent = StartHeldGet(client, get, seconds(60));
   ASSERT_TRUE(RunUntil([&] { return sent.call->payloads().size() == 1; }));
   ASSERT_TRUE(RunUntil([&] { return client.down().has_value(); }));
   EXPECT_EQ(sent.call->payloads().size(), 1u);

@@ -45,6 +45,11 @@ class ServerRequestTest : public ServerTest {
         (chain.first + block) * 1000003 + chain.content * 10007 + part.group * 101u + part.shard;
     return MakePart(Identity(chain, block, part), seed, chain.heads);
   }
+  // `part` with a bit flipped in its last layer.
+  static std::vector<std::byte> Damaged(std::vector<std::byte> part) {
+    part[part.size() - 20] ^= std::byte{0x10};
+    return part;
+  }
   // For connections that move parts of the smallest chain.
   static void OneTransferAtATime(NodeOptions& options) {
     options.part_bytes_max = Part({}, 0, {0, 0}).size();
@@ -100,8 +105,28 @@ class ServerRequestTest : public ServerTest {
     });
     return sent;
   }
+  // The statuses of a put's blocks once it is answered.
+  std::vector<absl::StatusCode> PutCodes(const TestClient::Sent& put) {
+    return Codes(Await(put).As<proto::PutReply>().statuses());
+  }
   std::vector<absl::StatusCode> Put(TestClient& client, const Chain& chain) {
-    return Codes(Await(StartPut(client, chain)).As<proto::PutReply>().statuses());
+    return PutCodes(StartPut(client, chain));
+  }
+  // A put whose parts the node verifies only when its deadline has passed.
+  void PutTooLate(TestClient& client, const Chain& chain) {
+    node_host_->pool().Pause();
+    StartPut(client, chain, std::chrono::milliseconds(100));
+    RunFor(std::chrono::milliseconds(200));
+    node_host_->pool().Continue();
+    RunFor(std::chrono::seconds(1));
+  }
+  std::vector<absl::StatusCode> GetCodes(TestClient& client, const proto::GetRequest& get) {
+    return Codes(Await(client.Send(net::Op::kGet, get)).As<proto::GetReply>().statuses());
+  }
+  // A get that receives nothing of what it is offered until the test says so.
+  static TestClient::Sent StartHeldGet(TestClient& client, const proto::GetRequest& get,
+                                       Duration deadline) {
+    return client.Send(net::Op::kGet, get, deadline, TestCall::Payloads::kHold);
   }
   uint32_t Lookup(TestClient& client, const Chain& chain) {
     proto::LookupRequest lookup;

@@ -150,7 +150,7 @@ TEST_F(ServerRequestTest, IncompleteBlocksExpireAndAreNeverVisible) {
   half.set_shard_count(1);
   const TestClient::Sent sent = writer.Send(net::Op::kPut, half);
   writer.Offer(sent.id, 0, {0, 0}, Part(chain, 0, {0, 0}));
-  EXPECT_THAT(Codes(Await(sent).As<proto::PutReply>().statuses()), ElementsAre(kOk));
+  EXPECT_THAT(PutCodes(sent), ElementsAre(kOk));
   EXPECT_EQ(Lookup(writer, chain), 0u);
   EXPECT_EQ(node_->accounting().incomplete_blocks, 1u);
   RunFor(SmallOptions().incomplete_age + seconds(1));
@@ -183,8 +183,7 @@ TEST_F(ServerRequestTest, DrainFinishesWhatIsOutstandingAndRefusesTheRest) {
   TestClient& client = Connect();
   const Chain chain{.blocks = 2};
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk));
-  const TestClient::Sent get =
-      client.Send(net::Op::kGet, GetMessage(chain), seconds(5), TestCall::Payloads::kHold);
+  const TestClient::Sent get = StartHeldGet(client, GetMessage(chain), seconds(5));
   ASSERT_TRUE(RunUntil([&] { return get.call->payloads().size() == 2; }));
   EXPECT_TRUE(node_->Ready().ok());
   bool drained = false;
@@ -213,8 +212,7 @@ TEST_F(ServerRequestTest, DrainIsBounded) {
   TestClient& client = Connect();
   const Chain chain;
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk));
-  const TestClient::Sent get =
-      client.Send(net::Op::kGet, GetMessage(chain), seconds(60), TestCall::Payloads::kHold);
+  const TestClient::Sent get = StartHeldGet(client, GetMessage(chain), seconds(60));
   ASSERT_TRUE(RunUntil([&] { return get.call->payloads().size() == 1; }));
   const TimePoint start = scheduler_.Now();
   bool drained = false;

@@ -102,13 +102,11 @@ TEST_F(ServerRequestTest, GetOfGroupsAndShardsThatAFormLacks) {
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk));
   proto::GetRequest get = GetMessage(chain);
   get.set_group_mask(2);
-  EXPECT_THAT(Codes(Await(client.Send(net::Op::kGet, get)).As<proto::GetReply>().statuses()),
-              ElementsAre(absl::StatusCode::kNotFound));
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(absl::StatusCode::kNotFound));
   get.set_group_mask(1);
   get.set_first_shard(1);
   get.set_shard_count(2);
-  EXPECT_THAT(Codes(Await(client.Send(net::Op::kGet, get)).As<proto::GetReply>().statuses()),
-              ElementsAre(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(absl::StatusCode::kInvalidArgument));
   get.set_shard_count(1);
   TestCall& call = Await(client.Send(net::Op::kGet, get));
   ASSERT_EQ(call.payloads().size(), 1u);
@@ -123,14 +121,11 @@ TEST_F(ServerRequestTest, ContentIdsPickExactlyThatContent) {
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk));
   proto::GetRequest get = GetMessage(chain);
   get.set_content_ids(IdBytes(Content(5)));
-  EXPECT_THAT(Codes(Await(client.Send(net::Op::kGet, get)).As<proto::GetReply>().statuses()),
-              ElementsAre(absl::StatusCode::kNotFound));
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(absl::StatusCode::kNotFound));
   get.set_content_ids(IdBytes(Content(4)));
-  EXPECT_THAT(Codes(Await(client.Send(net::Op::kGet, get)).As<proto::GetReply>().statuses()),
-              ElementsAre(kOk));
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk));
   get.set_content_ids(std::string(16, '\0'));
-  EXPECT_THAT(Codes(Await(client.Send(net::Op::kGet, get)).As<proto::GetReply>().statuses()),
-              ElementsAre(kOk));
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk));
 }
 
 TEST_F(ServerRequestTest, SecondPutOfAFormIsAnsweredWithoutATransfer) {
@@ -141,7 +136,7 @@ TEST_F(ServerRequestTest, SecondPutOfAFormIsAnsweredWithoutATransfer) {
   const Chain again{.content = 2};
   const TestClient::Sent sent = client.Send(net::Op::kPut, PutMessage(again));
   const auto outcome = client.Offer(sent.id, 0, {}, Part(again, 0, {}));
-  EXPECT_THAT(Codes(Await(sent).As<proto::PutReply>().statuses()), ElementsAre(kOk));
+  EXPECT_THAT(PutCodes(sent), ElementsAre(kOk));
   ASSERT_TRUE(RunUntil([&] { return outcome->has_value(); }));
   EXPECT_EQ((*outcome)->code(), absl::StatusCode::kResourceExhausted) << "not rejected";
   EXPECT_EQ(Metric("tokura_node_received_bytes_total"), received);
@@ -155,9 +150,7 @@ TEST_F(ServerRequestTest, FlippedBitOfAPutIsDataLossAndInvisible) {
   TestClient& client = Connect();
   const Chain chain{.blocks = 2};
   const TestClient::Sent sent = client.Send(net::Op::kPut, PutMessage(chain));
-  std::vector<std::byte> damaged = Part(chain, 0, {});
-  damaged[damaged.size() - 20] ^= std::byte{0x10};
-  client.Offer(sent.id, 0, {}, damaged);
+  client.Offer(sent.id, 0, {}, Damaged(Part(chain, 0, {})));
   client.Offer(sent.id, 1, {}, Part(chain, 1, {}));
   const auto reply = Await(sent).As<proto::PutReply>();
   EXPECT_THAT(Codes(reply.statuses()), ElementsAre(absl::StatusCode::kDataLoss, kOk));
@@ -177,10 +170,8 @@ TEST_F(ServerRequestTest, SkippedChecksumsWouldLetDamageIn) {
   TestClient& client = Connect();
   const Chain chain;
   const TestClient::Sent sent = client.Send(net::Op::kPut, PutMessage(chain));
-  std::vector<std::byte> damaged = Part(chain, 0, {});
-  damaged[damaged.size() - 20] ^= std::byte{0x10};
-  client.Offer(sent.id, 0, {}, damaged);
-  EXPECT_THAT(Codes(Await(sent).As<proto::PutReply>().statuses()), ElementsAre(kOk));
+  client.Offer(sent.id, 0, {}, Damaged(Part(chain, 0, {})));
+  EXPECT_THAT(PutCodes(sent), ElementsAre(kOk));
 }
 
 TEST_F(ServerRequestTest, PartOfAnotherIdentityIsDataLoss) {
@@ -196,16 +187,14 @@ TEST_F(ServerRequestTest, PartOfAnotherIdentityIsDataLoss) {
   for (const kernels::PartIdentity& identity : wrong) {
     const TestClient::Sent sent = client.Send(net::Op::kPut, PutMessage(chain));
     client.Offer(sent.id, 0, {}, MakePart(identity, 1));
-    EXPECT_THAT(Codes(Await(sent).As<proto::PutReply>().statuses()),
-                ElementsAre(absl::StatusCode::kDataLoss));
+    EXPECT_THAT(PutCodes(sent), ElementsAre(absl::StatusCode::kDataLoss));
   }
   // Another codec than announced.
   proto::PutRequest put = PutMessage(chain);
   put.set_codec("kivi4");
   const TestClient::Sent sent = client.Send(net::Op::kPut, put);
   client.Offer(sent.id, 0, {}, Part(chain, 0, {}));
-  EXPECT_THAT(Codes(Await(sent).As<proto::PutReply>().statuses()),
-              ElementsAre(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(PutCodes(sent), ElementsAre(absl::StatusCode::kDataLoss));
   EXPECT_EQ(PutParts("corrupt"), 5);
   EXPECT_EQ(Lookup(client, chain), 0u);
 }
@@ -222,12 +211,11 @@ TEST_F(ServerRequestTest, OffersOutsideTheAnnouncementFailTheirBlock) {
   client.Offer(sent.id, 2, {}, std::vector<std::byte>(16 * 1024 + 1));
   client.Offer(sent.id, 3, {}, std::vector<std::byte>(100));
   const auto invalid = absl::StatusCode::kInvalidArgument;
-  EXPECT_THAT(Codes(Await(sent).As<proto::PutReply>().statuses()),
-              ElementsAre(invalid, invalid, invalid));
+  EXPECT_THAT(PutCodes(sent), ElementsAre(invalid, invalid, invalid));
   const TestClient::Sent twice = client.Send(net::Op::kPut, PutMessage({.shards = 2}));
   client.Offer(twice.id, 0, {}, std::vector<std::byte>(100));
   client.Offer(twice.id, 0, {}, std::vector<std::byte>(100));
-  EXPECT_THAT(Codes(Await(twice).As<proto::PutReply>().statuses()), ElementsAre(invalid));
+  EXPECT_THAT(PutCodes(twice), ElementsAre(invalid));
   ExpectIdle();
 }
 
@@ -310,11 +298,7 @@ TEST_F(ServerRequestTest, PutPastItsDeadlineNeverCommits) {
   StartNode(SmallOptions());
   TestClient& client = Connect();
   const Chain chain{.blocks = 2};
-  node_host_->pool().Pause();
-  StartPut(client, chain, milliseconds(100));
-  RunFor(milliseconds(200));
-  node_host_->pool().Continue();
-  RunFor(seconds(1));
+  PutTooLate(client, chain);
   EXPECT_EQ(Lookup(client, chain), 0u);
   EXPECT_EQ(Requests("put", "deadline_exceeded"), 1);
   EXPECT_EQ(PutParts("aborted"), 2);
@@ -328,11 +312,7 @@ TEST_F(ServerRequestTest, AcceptedLateWritesWouldBecomeVisible) {
   StartNode(SmallOptions(), bugs);
   TestClient& client = Connect();
   const Chain chain;
-  node_host_->pool().Pause();
-  StartPut(client, chain, milliseconds(100));
-  RunFor(milliseconds(200));
-  node_host_->pool().Continue();
-  RunFor(seconds(1));
+  PutTooLate(client, chain);
   EXPECT_EQ(Lookup(client, chain), 1u);
 }
 
@@ -392,8 +372,7 @@ TEST_F(ServerRequestTest, OfferedPayloadStaysTheSameUntilItIsDelivered) {
   TestClient& client = Connect();
   const Chain chain{.heads = 16};
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk));
-  const TestClient::Sent get =
-      client.Send(net::Op::kGet, GetMessage(chain), seconds(5), TestCall::Payloads::kHold);
+  const TestClient::Sent get = StartHeldGet(client, GetMessage(chain), seconds(5));
   Await(get);
   EXPECT_EQ(node_->accounting().pinned_forms, 1u);
   Remove(client, chain);
@@ -417,8 +396,7 @@ TEST_F(ServerRequestTest, DeadlineEndsTheOffersOfAGet) {
   TestClient& client = Connect();
   const Chain chain{.blocks = 3};
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk, kOk));
-  const TestClient::Sent get =
-      client.Send(net::Op::kGet, GetMessage(chain), milliseconds(100), TestCall::Payloads::kHold);
+  const TestClient::Sent get = StartHeldGet(client, GetMessage(chain), milliseconds(100));
   ASSERT_TRUE(RunUntil([&] { return get.call->payloads().size() == 1; }));
   EXPECT_EQ(node_->accounting().pinned_forms, 3u);
   ASSERT_TRUE(RunUntil([&] { return Requests("get", "deadline_exceeded") == 1; }));
@@ -436,8 +414,7 @@ TEST_F(ServerRequestTest, CancelEndsTheOffersOfAGet) {
   TestClient& client = Connect();
   const Chain chain{.blocks = 3};
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk, kOk));
-  const TestClient::Sent get =
-      client.Send(net::Op::kGet, GetMessage(chain), seconds(5), TestCall::Payloads::kHold);
+  const TestClient::Sent get = StartHeldGet(client, GetMessage(chain), seconds(5));
   ASSERT_TRUE(RunUntil([&] { return get.call->payloads().size() == 1; }));
   client.Cancel(get.id);
   ASSERT_TRUE(RunUntil([&] { return Requests("get", "cancelled") == 1; }));
@@ -451,8 +428,7 @@ TEST_F(ServerRequestTest, ClientThatTakesNothingIsCutOffAfterLeaseAge) {
   TestClient& client = Connect();
   const Chain chain{.blocks = 2};
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk));
-  const TestClient::Sent get =
-      client.Send(net::Op::kGet, GetMessage(chain), milliseconds(200), TestCall::Payloads::kHold);
+  const TestClient::Sent get = StartHeldGet(client, GetMessage(chain), milliseconds(200));
   ASSERT_TRUE(RunUntil([&] { return get.call->payloads().size() == 2; }));
   const TimePoint offered = scheduler_.Now();
   ASSERT_TRUE(RunUntil([&] { return client.down().has_value(); }));
@@ -486,8 +462,7 @@ TEST_F(ServerRequestTest, DeadlineOfAGetIsBoundedLikeALease) {
   TestClient& client = Connect();
   const Chain chain{.blocks = 3};
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk, kOk));
-  const TestClient::Sent get =
-      client.Send(net::Op::kGet, GetMessage(chain), seconds(600), TestCall::Payloads::kHold);
+  const TestClient::Sent get = StartHeldGet(client, GetMessage(chain), seconds(600));
   const TimePoint start = scheduler_.Now();
   EXPECT_TRUE(RunUntil([&] { return Requests("get", "deadline_exceeded") == 1; }));
   EXPECT_LE(scheduler_.Now() - start, options.lease_age_max + milliseconds(100));
@@ -504,8 +479,7 @@ TEST_F(ServerRequestTest, StoppedPeerLeavesRoomForTheLargestPartOfAnother) {
   TestClient& live = Connect();
   const Chain chain{.blocks = 3};
   ASSERT_THAT(Put(live, chain), ElementsAre(kOk, kOk, kOk));
-  const TestClient::Sent held =
-      stopped.Send(net::Op::kGet, GetMessage(chain), seconds(5), TestCall::Payloads::kHold);
+  const TestClient::Sent held = StartHeldGet(stopped, GetMessage(chain), seconds(5));
   ASSERT_TRUE(RunUntil([&] { return held.call->payloads().size() == 1; }));
   TestCall& call = Await(live.Send(net::Op::kGet, GetMessage(chain), milliseconds(500)));
   EXPECT_THAT(Codes(call.As<proto::GetReply>().statuses()), ElementsAre(kOk, kOk, kOk));
@@ -523,7 +497,7 @@ TEST_F(ServerRequestTest, CodecsOfThePutAreThoseOfThisBuild) {
   put.set_codec("raw+raw");  // another name of raw
   const TestClient::Sent sent = client.Send(net::Op::kPut, put);
   client.Offer(sent.id, 0, {0, 0}, Part(chain, 0, {0, 0}));
-  EXPECT_THAT(Codes(Await(sent).As<proto::PutReply>().statuses()), ElementsAre(kOk));
+  EXPECT_THAT(PutCodes(sent), ElementsAre(kOk));
 }
 
 TEST_F(ServerRequestTest, OffersOfAFailedBlockAreRejectedAtOnce) {
@@ -558,8 +532,7 @@ TEST_F(ServerRequestTest, HeldPartThatItsWriterGivesUpIsNotOk) {
   first.Cancel(gives_up.id);
   ASSERT_TRUE(RunUntil([&] { return Requests("put", "cancelled") == 1; }));
   second.Offer(relies.id, 0, {0, 1}, Part(chain, 0, {0, 1}));
-  EXPECT_THAT(Codes(Await(relies).As<proto::PutReply>().statuses()),
-              ElementsAre(absl::StatusCode::kAborted));
+  EXPECT_THAT(PutCodes(relies), ElementsAre(absl::StatusCode::kAborted));
   ExpectIdle();
   EXPECT_EQ(node_->accounting().used_bytes, 0u);
 }
