@@ -1,0 +1,232 @@
+#include "coordinator/coordinator_metrics.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+namespace tokura::coordinator {
+namespace {
+
+constexpr net::Op kOps[] = {net::Op::kLocate,   net::Op::kPlan,     net::Op::kWatch,
+                            net::Op::kNodes,    net::Op::kRegister, net::Op::kReport,
+                            net::Op::kInventory};
+
+// Every code that a request or a connection can end with. Anything else is counted as UNKNOWN.
+constexpr absl::StatusCode kResults[] = {
+    absl::StatusCode::kOk,
+    absl::StatusCode::kInvalidArgument,
+    absl::StatusCode::kResourceExhausted,
+    absl::StatusCode::kFailedPrecondition,
+    absl::StatusCode::kCancelled,
+    absl::StatusCode::kUnavailable,
+    absl::StatusCode::kDataLoss,
+    absl::StatusCode::kUnimplemented,
+    absl::StatusCode::kInternal,
+    absl::StatusCode::kUnknown,
+};
+
+constexpr const char* kConnectionEndNames[kConnectionEnds] = {"limit", "refused", "violation"};
+constexpr const char* kBatchNames[kBatchResults] = {"applied", "gap", "invalid"};
+constexpr const char* kNoteNames[kNoteResults] = {"sent", "dropped", "stale"};
+constexpr const char* kPlanNames[kPlanResults] = {"placed", "held", "unplaced"};
+
+std::string CodeName(absl::StatusCode code) {
+  std::string name = absl::StatusCodeToString(code);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+template <typename Counter, size_t kSize>
+void AddEach(prometheus::Family<Counter>& family, const char* label,
+             const char* const (&names)[kSize], Counter* (&counters)[kSize]) {
+  for (size_t i = 0; i < kSize; ++i) {
+    counters[i] = &family.Add({{label, names[i]}});
+  }
+}
+
+void Count(prometheus::Counter* counter, uint64_t count) {
+  counter->Increment(static_cast<double>(count));
+}
+
+void Show(prometheus::Gauge* gauge, uint64_t value) {
+  gauge->Set(static_cast<double>(value));
+}
+
+}  // namespace
+
+CoordinatorMetrics::CoordinatorMetrics(std::shared_ptr<prometheus::Registry> registry)
+    : registry_(std::move(registry)) {
+  AddRequests();
+  AddConnections();
+  AddIndex();
+  AddCluster();
+}
+
+prometheus::Family<prometheus::Counter>& CoordinatorMetrics::Counters(const char* name,
+                                                                      const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_);
+}
+
+prometheus::Family<prometheus::Gauge>& CoordinatorMetrics::Gauges(const char* name,
+                                                                  const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
+}
+
+prometheus::Gauge* CoordinatorMetrics::Single(const char* name, const char* help) {
+  return &Gauges(name, help).Add({});
+}
+
+void CoordinatorMetrics::AddRequests() {
+  inflight_ = Single("tokura_coordinator_inflight_requests",
+                     "Requests under way, those that wait for a change included.");
+  auto& requests = Counters("tokura_coordinator_requests_total",
+                            "Requests that ended, by operation and result.");
+  auto& durations = prometheus::BuildHistogram()
+                        .Name("tokura_coordinator_request_duration_seconds")
+                        .Help(
+                            "From the arrival of a request to its reply; a watch waits for a "
+                            "change or for half its deadline.")
+                        .Register(*registry_);
+  for (net::Op op : kOps) {
+    for (absl::StatusCode code : kResults) {
+      requests_[{op, code}] = &requests.Add({{"op", net::OpName(op)}, {"result", CodeName(code)}});
+    }
+    durations_[op] = &durations.Add({{"op", net::OpName(op)}}, LatencyBuckets());
+  }
+  auto& lookups = Counters("tokura_coordinator_lookup_blocks_total",
+                           "Blocks looked up, by whether they belong to the usable prefix.");
+  lookup_hits_ = &lookups.Add({{"result", "hit"}});
+  lookup_misses_ = &lookups.Add({{"result", "miss"}});
+  AddEach(Counters("tokura_coordinator_plan_blocks_total", "Blocks of plans, by what they need."),
+          "result", kPlanNames, planned_);
+}
+
+void CoordinatorMetrics::AddConnections() {
+  open_endpoints_ =
+      &Gauges("tokura_transport_endpoints", "Connections by state.").Add({{"state", "open"}});
+  auto& errors = Counters("tokura_transport_errors_total",
+                          "Connections that ended otherwise than by an orderly close of ours.");
+  for (absl::StatusCode code : kResults) {
+    if (code != absl::StatusCode::kOk) {
+      transport_errors_[code] = &errors.Add({{"status", CodeName(code)}});
+    }
+  }
+  AddEach(Counters("tokura_coordinator_connections_ended_total",
+                   "Connections refused or ended by this coordinator."),
+          "reason", kConnectionEndNames, connection_ends_);
+}
+
+void CoordinatorMetrics::AddIndex() {
+  AddEach(Counters("tokura_coordinator_inventory_batches_total",
+                   "Batches of inventory from nodes, by what became of them."),
+          "result", kBatchNames, batches_);
+  records_ = &Counters("tokura_coordinator_inventory_records_total",
+                       "Keys in batches of inventory that were applied.")
+                  .Add({});
+  records_refused_ = &Counters("tokura_coordinator_inventory_refused_records_total",
+                               "Keys that the index had no room for (blocks-max).")
+                          .Add({});
+  snapshots_ = &Counters("tokura_coordinator_inventory_snapshots_total",
+                         "Full inventories that nodes completed.")
+                    .Add({});
+  blocks_ = Single("tokura_coordinator_index_blocks", "Blocks in the index.");
+  forms_ = Single("tokura_coordinator_index_forms", "Forms of blocks in the index.");
+  index_bytes_ = Single("tokura_coordinator_index_bytes", "Memory that the index takes.");
+  sources_dropped_ = Single("tokura_coordinator_index_dropped_sources",
+                            "Lives of nodes whose forms are still being swept.");
+}
+
+void CoordinatorMetrics::AddCluster() {
+  AddEach(Counters("tokura_coordinator_touches_total",
+                   "Keys in use that nodes are to be told of, by what became of them."),
+          "result", kNoteNames, touches_);
+  AddEach(Counters("tokura_coordinator_orphans_total",
+                   "Keys without their prefix that nodes are to be told of, by what became of "
+                   "them."),
+          "result", kNoteNames, orphans_);
+  auto& depths = Gauges("tokura_queue_depth", "Entries that wait, by queue.");
+  touches_waiting_ = &depths.Add({{"queue", "touches"}});
+  orphans_waiting_ = &depths.Add({{"queue", "orphans"}});
+  watches_ = &depths.Add({{"queue", "watches"}});
+  watches_rejected_ =
+      &Counters("tokura_queue_rejected_total", "Work turned away because a queue was full.")
+           .Add({{"queue", "watches"}});
+  epoch_ = Single("tokura_placement_epoch", "Epoch of the members; 0: none known yet.");
+  policy_version_ = Single("tokura_coordinator_policy_version", "Version of the policy's rules.");
+  auto& nodes = Gauges("tokura_coordinator_nodes", "Members of the cluster, by state.");
+  nodes_up_ = &nodes.Add({{"state", "up"}});
+  nodes_suspect_ = &nodes.Add({{"state", "suspect"}});
+  nodes_leaving_ = &nodes.Add({{"state", "leaving"}});
+}
+
+void CoordinatorMetrics::RequestEnded(net::Op op, absl::StatusCode result, Duration took) {
+  inflight_->Decrement();
+  auto duration = durations_.find(op);
+  if (duration == durations_.end()) {
+    return;  // An operation of nodes: answered UNIMPLEMENTED, not one of ours.
+  }
+  duration->second->Observe(Seconds(took));
+  auto it = requests_.find({op, result});
+  (it == requests_.end() ? requests_.at({op, absl::StatusCode::kUnknown}) : it->second)
+      ->Increment();
+}
+
+void CoordinatorMetrics::Disconnected(const absl::Status& why) {
+  open_endpoints_->Decrement();
+  if (!why.ok()) {
+    auto it = transport_errors_.find(why.code());
+    (it == transport_errors_.end() ? transport_errors_.at(absl::StatusCode::kUnknown) : it->second)
+        ->Increment();
+  }
+}
+
+void CoordinatorMetrics::ConnectionEnded(ConnectionEnd why) {
+  connection_ends_[static_cast<size_t>(why)]->Increment();
+}
+
+void CoordinatorMetrics::LookedUp(uint64_t hits, uint64_t misses) {
+  Count(lookup_hits_, hits);
+  Count(lookup_misses_, misses);
+}
+
+void CoordinatorMetrics::Planned(PlanResult result, uint64_t blocks) {
+  Count(planned_[static_cast<size_t>(result)], blocks);
+}
+
+void CoordinatorMetrics::BatchEnded(BatchResult result) {
+  batches_[static_cast<size_t>(result)]->Increment();
+}
+
+void CoordinatorMetrics::RecordsApplied(uint64_t records) {
+  Count(records_, records);
+}
+
+void CoordinatorMetrics::RecordsRefused(uint64_t records) {
+  Count(records_refused_, records);
+}
+
+void CoordinatorMetrics::TouchesEnded(NoteResult result, uint64_t keys) {
+  Count(touches_[static_cast<size_t>(result)], keys);
+}
+
+void CoordinatorMetrics::OrphansEnded(NoteResult result, uint64_t keys) {
+  Count(orphans_[static_cast<size_t>(result)], keys);
+}
+
+void CoordinatorMetrics::Sample(const CoordinatorGauges& gauges) {
+  Show(epoch_, gauges.epoch);
+  Show(policy_version_, gauges.policy_version);
+  Show(nodes_up_, gauges.nodes_up);
+  Show(nodes_suspect_, gauges.nodes_suspect);
+  Show(nodes_leaving_, gauges.nodes_leaving);
+  Show(blocks_, gauges.blocks);
+  Show(forms_, gauges.forms);
+  Show(index_bytes_, gauges.index_bytes);
+  Show(sources_dropped_, gauges.sources_dropped);
+  Show(watches_, gauges.watches);
+  Show(touches_waiting_, gauges.touches_waiting);
+  Show(orphans_waiting_, gauges.orphans_waiting);
+}
+
+}  // namespace tokura::coordinator
