@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/time.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/metadata.h"
+#include "coordinator/policy.h"
+#include "proto/cluster.pb.h"
+
+namespace tokura::coordinator {
+
+// The members of the cluster as their holder sees them: a pure state machine, time and requests
+// passed in, without I/O. Changes gather in a draft; the owner publishes it, each time under a
+// higher epoch, once it has made the epoch durable. Thread-compatible.
+//
+//            register                  silent for suspect_after
+//   (none) ───────────► UP ◄─────────────────────────────────────► SUSPECT
+//      ▲                │  report            report, register          │
+//      │   leaving      ▼                                              │ silent for remove_after
+//      │◄────────── LEAVING   connection lost, silent                  │
+//      └───────────────────────────────────────────────────────────────┘
+//
+// A name that is no member any more is remembered with its last incarnation, so that a zombie is
+// known as one, and with its leave, so that a new connection does not take it back.
+class Membership {
+ public:
+  struct Options {
+    std::string holder;  // name of this coordinator
+    uint32_t segment_blocks = 32;
+    Duration join_ramp = std::chrono::seconds(60);
+    Duration suspect_after = std::chrono::milliseconds(1000);
+    Duration remove_after = std::chrono::seconds(10);
+    Duration forming = std::chrono::milliseconds(1500);
+  };
+  // More members are refused with RESOURCE_EXHAUSTED: a state with so many fits one message.
+  static constexpr size_t kMembersMax = 1024;
+  // Names remembered, members among them; of the others the one that is gone longest is forgotten.
+  static constexpr size_t kNamesMax = 4096;
+  static constexpr size_t kTextBytesMax = 256;  // of a name or an address
+  // A higher one is a broken peer's: it would leave none to go on to.
+  static constexpr uint64_t kEpochMax = uint64_t{1} << 62;
+  // A new node's share grows in so many steps, each an epoch.
+  static constexpr uint32_t kRampSteps = 10;
+
+  Membership(Options options, PlantedBugs bugs, TimePoint start);
+
+  // What a process before this one left: incarnations already granted, and an epoch to go on
+  // above. Once, before requests.
+  void Restore(const Metadata& kept, TimePoint now);
+  // The rules from the next epoch on.
+  void SetPolicy(Policy policy);
+
+  // See ClusterView for the answers and statuses.
+  absl::StatusOr<uint64_t> Register(const proto::RegisterRequest& request, TimePoint now);
+  absl::StatusOr<uint64_t> Report(const std::string& node, const proto::ReportRequest& request,
+                                  TimePoint now);
+  void ConnectionLost(const std::string& node, uint64_t incarnation);
+  // Somebody knows of `epoch`: the next one is above it.
+  void NameEpoch(uint64_t epoch, TimePoint now);
+  // Let time pass: suspicion, removal, ramps. Time in which nobody ticked counts for nobody's
+  // silence beyond one interval: a holder that was stopped knows nothing of its nodes.
+  void Tick(TimePoint now);
+  // How often Tick wants to be called.
+  Duration tick_interval() const;
+
+  // A state that may be published, and what must be durable before it is.
+  struct Draft {
+    proto::ClusterState state;
+    Metadata metadata;
+  };
+  // The next state, when it differs from the published one or somebody knows a higher epoch. None
+  // while the cluster forms: until `forming` has passed since the start, or since somebody first
+  // named an epoch of an earlier life. A node that is new in a cluster of which nobody knows an
+  // epoch ends the waiting.
+  std::optional<Draft> NextDraft(TimePoint now) const;
+  // `draft`, the last one that NextDraft gave, is in force. Changes since then stay for the next.
+  void Publish(const Draft& draft);
+  // Epoch 0 before the first Publish.
+  const proto::ClusterState& published() const { return published_; }
+
+ private:
+  enum class State : uint8_t { kGone, kUp, kSuspect, kLeaving };
+  // What is remembered of one name.
+  struct Node {
+    State state = State::kGone;
+    uint64_t incarnation = 0;
+    std::string instance;  // of the process that has it; empty when only the number is known
+    bool left = false;     // this incarnation was leaving: it comes back as that only
+    std::string address;
+    std::string admin;
+    uint64_t capacity_bytes = 0;
+    TimePoint joined;      // its age 0, on this clock
+    TimePoint last_heard;  // kGone: since when
+    uint32_t share_permille = 0;
+    uint64_t refuse_below_epoch = 0;
+  };
+  using Nodes = std::map<std::string, Node>;
+
+  absl::StatusOr<uint64_t> Grant(const Node* maybe_known,
+                                 const proto::RegisterRequest& request) const;
+  absl::Status MakeRoom(const std::string& name);
+  void Admit(Node& node, const proto::RegisterRequest& request, TimePoint now);
+  void Heard(Node& node, TimePoint now);
+  void Leave(Node& node);
+  void Remove(Node& node, TimePoint now);
+  uint32_t ShareOf(const Node& node, TimePoint now) const;
+  void Age(Node& node, TimePoint now);
+  void Changed() { ++revision_; }
+
+  const Options options_;
+  const PlantedBugs bugs_;
+  Nodes nodes_;
+  size_t members_ = 0;
+  Policy policy_;
+  uint64_t policy_version_ = 0;  // the epoch that brought these rules; 0: the next one
+  proto::ClusterState published_;
+  uint64_t revision_ = 0;  // of the draft
+  uint64_t published_revision_ = 0;
+  uint64_t named_epoch_ = 0;  // the highest that anybody knows
+  TimePoint forming_until_;
+  bool formed_ = false;
+  TimePoint last_tick_;
+};
+
+}  // namespace tokura::coordinator

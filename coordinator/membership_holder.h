@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/executor.h"
+#include "coordinator/cluster_view.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/membership.h"
+#include "coordinator/metadata.h"
+#include "coordinator/policy.h"
+
+namespace tokura::coordinator {
+
+// The view of the coordinator that holds membership and policy: feeds Membership with requests and
+// time, and publishes its drafts once the metadata store has taken their epoch, so that two holders
+// never publish the same one. While the store is out of reach the last state stays in force.
+class MembershipHolder final : public ClusterView {
+ public:
+  struct Options {
+    Membership::Options membership;
+    std::optional<Policy> policy;  // in force from the start; none: what the store keeps
+    // Pause before the store is asked again after UNAVAILABLE.
+    Duration store_retry = std::chrono::milliseconds(500);
+  };
+  // `executor` outlives Stop's `done`. `bugs`: of the simulation's own test.
+  MembershipHolder(Executor& executor, std::unique_ptr<MetadataStore> store, Options options,
+                   PlantedBugs bugs);
+  ~MembershipHolder() override;
+
+  void Start(Listener on_change) override;
+  void Stop(Task done) override;
+  const proto::ClusterState& state() const override;
+  bool holder() const override { return true; }
+  absl::StatusOr<uint64_t> Register(const proto::RegisterRequest& request) override;
+  absl::StatusOr<uint64_t> Report(const std::string& node,
+                                  const proto::ReportRequest& request) override;
+  void ConnectionLost(const std::string& node, uint64_t incarnation) override;
+  void NameEpoch(uint64_t epoch) override;
+
+ private:
+  // After anything that may have changed the draft: store it, if there is one to publish.
+  void Advance();
+  void Load();
+  void OnLoaded(absl::StatusOr<Metadata> loaded);
+  void OnStored(const Membership::Draft& draft, const absl::Status& status);
+  void ScheduleTick();
+  void Retry(void (MembershipHolder::*what)());
+
+  Executor& executor_;
+  std::unique_ptr<MetadataStore> store_;
+  Options options_;
+  Membership membership_;
+  Listener on_change_;
+  enum class Phase : uint8_t { kNew, kLoading, kIdle, kStoring, kStopped };
+  Phase phase_ = Phase::kNew;
+  uint64_t stored_epoch_ = 0;  // what the store is expected to hold
+  TimerId tick_timer_ = 0;
+  TimerId retry_timer_ = 0;
+  std::shared_ptr<MembershipHolder*> self_;  // callbacks and tasks find out whether it still exists
+};
+
+}  // namespace tokura::coordinator
