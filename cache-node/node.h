@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,6 +78,8 @@ class Node {
     RandomSource& random;
     WorkerPool& pool;  // checksum verification
     std::shared_ptr<prometheus::Registry> metrics;
+    // Runs at most once, on the first transport's thread, when superseded() becomes true.
+    std::function<void()> maybe_on_superseded = nullptr;
   };
   // On the first transport's thread. INVALID_ARGUMENT: an option; RESOURCE_EXHAUSTED: the arena
   // could not be allocated or registered.
@@ -91,7 +94,7 @@ class Node {
   // May rise once after the start, when a coordinator hands out a higher one.
   virtual uint64_t incarnation() const = 0;
   // A newer process of this name is known to a coordinator: this one serves nobody any more and
-  // should end. Any thread.
+  // should end. Ready() says why and what to do. Any thread.
   virtual bool superseded() const = 0;
   // Stop accepting, say GOODBYE, let outstanding requests finish (bounded by drain_timeout), close.
   // `done` runs on the first transport's thread.
@@ -115,9 +118,14 @@ class NodeProcess {
   struct Addresses {
     net::Address data, admin;
   };
-  static absl::StatusOr<std::unique_ptr<NodeProcess>> Start(NodeOptions options);
+  // `maybe_on_failure` runs once, on a thread of the process, when failure() is not OK any more.
+  static absl::StatusOr<std::unique_ptr<NodeProcess>> Start(
+      NodeOptions options, std::function<void()> maybe_on_failure = nullptr);
   virtual ~NodeProcess() = default;
   virtual Addresses addresses() const = 0;
+  // Why the process serves nobody any more and has to end, with what to do about it:
+  // FAILED_PRECONDITION, a newer process of its name is known (Node::superseded). Any thread.
+  virtual absl::Status failure() const = 0;
   // Drain and stop; returns when done.
   virtual void Shutdown() = 0;
 };

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <thread>
@@ -55,14 +56,15 @@ class NodeProcessImpl final : public NodeProcess {
   NodeProcessImpl() = default;
   ~NodeProcessImpl() override { Shutdown(); }
 
-  absl::Status Init(NodeOptions options);
+  absl::Status Init(NodeOptions options, std::function<void()> maybe_on_failure);
   Addresses addresses() const override { return addresses_; }
+  absl::Status failure() const override;
   void Shutdown() override;
 
  private:
   absl::Status StartTransports(const NodeOptions& options);
   absl::Status StartAdmin(const NodeOptions& options);
-  absl::Status StartNode(NodeOptions options);
+  absl::Status StartNode(NodeOptions options, std::function<void()> maybe_on_failure);
   // What the admin server asks of a node that may not be there yet. Any thread.
   absl::Status AskNode(absl::Status (Node::*question)() const) const;
 
@@ -77,7 +79,7 @@ class NodeProcessImpl final : public NodeProcess {
   Addresses addresses_;
 };
 
-absl::Status NodeProcessImpl::Init(NodeOptions options) {
+absl::Status NodeProcessImpl::Init(NodeOptions options, std::function<void()> maybe_on_failure) {
   TOKURA_RETURN_IF_ERROR(ValidateNodeOptions(options));
   if (options.incarnation == 0) {
     options.incarnation = SystemClock().WallMicros();
@@ -86,7 +88,7 @@ absl::Status NodeProcessImpl::Init(NodeOptions options) {
   TOKURA_RETURN_IF_ERROR(StartTransports(options));
   TOKURA_RETURN_IF_ERROR(StartAdmin(options));
   options.admin = addresses_.admin;  // What clients are told: the real port.
-  return StartNode(std::move(options));
+  return StartNode(std::move(options), std::move(maybe_on_failure));
 }
 
 absl::Status NodeProcessImpl::StartTransports(const NodeOptions& options) {
@@ -129,8 +131,15 @@ absl::Status NodeProcessImpl::AskNode(absl::Status (Node::*question)() const) co
   return node == nullptr ? absl::UnavailableError("starting") : (node->*question)();
 }
 
-absl::Status NodeProcessImpl::StartNode(NodeOptions options) {
+absl::Status NodeProcessImpl::failure() const {
+  const Node* node = ready_node_.load();
+  return node != nullptr && node->superseded() ? node->Ready() : absl::OkStatus();
+}
+
+absl::Status NodeProcessImpl::StartNode(NodeOptions options,
+                                        std::function<void()> maybe_on_failure) {
   Node::Dependencies dependencies{{}, SystemClock(), SystemRandom(), *pool_, registry_};
+  dependencies.maybe_on_superseded = std::move(maybe_on_failure);
   for (const auto& transport : transports_) {
     dependencies.transports.push_back(transport.get());
   }
@@ -170,9 +179,10 @@ void NodeProcessImpl::Shutdown() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NodeProcess>> NodeProcess::Start(NodeOptions options) {
+absl::StatusOr<std::unique_ptr<NodeProcess>> NodeProcess::Start(
+    NodeOptions options, std::function<void()> maybe_on_failure) {
   auto process = std::make_unique<NodeProcessImpl>();
-  TOKURA_RETURN_IF_ERROR(process->Init(std::move(options)));
+  TOKURA_RETURN_IF_ERROR(process->Init(std::move(options), std::move(maybe_on_failure)));
   return process;
 }
 
