@@ -370,7 +370,7 @@ void ClientMetricsTest::Damage() {
   ASSERT_EQ(Put(*client_, 2, memory_, kBlocks), kBlocks);
   const auto match = client_->Lookup(space_, MakeChain(*space_, 2, kBlocks));
   ASSERT_TRUE(match.ok() && match->blocks() == kBlocks);
-  NodeUnderTest& holder = match->node == "first" ? first_ : second_;
+  NodeUnderTest& holder = match->HolderOf(0)->node == "first" ? first_ : second_;
   const auto row = memory_.KeyRow(2, 9).first(64);
   ASSERT_GE(ProcessMemory(holder.process().pid()).Flip(row), 1u);
   KvMemory target(kBlocks);
