@@ -249,6 +249,20 @@ class ChannelTest : public ::testing::Test {
     });
   }
 
+  // The raw server welcomes the client as incarnation 5 of a node with blocks of `format`.
+  void WelcomeRaw(const std::string& format) {
+    proto::Welcome welcome;
+    welcome.set_node("node-a");
+    welcome.set_incarnation(5);
+    welcome.set_protocol_version(kProtocolVersion);
+    welcome.set_transport_version("1.22.0");
+    welcome.set_format_version(format);
+    FrameHeader frame = Frame(Op::kWelcome, 0);
+    frame.incarnation = 5;
+    OnServer([&] { raw_server_.Send(frame, welcome.SerializeAsString()); });
+    scheduler_.RunFor(milliseconds(50));
+  }
+
   proto::Hello Hello() {
     const std::byte instance[16] = {};
     return MakeHello(client_transport_, "client", "tester", instance);
@@ -720,16 +734,7 @@ TEST_F(ChannelTest, AnotherPatchLevelOfTheTransportIsWelcome) {
 TEST_F(ChannelTest, TheClientChecksTheVersionsOfAWelcomeToo) {
   ListenRaw();
   Start();
-  proto::Welcome welcome;
-  welcome.set_node("node-a");
-  welcome.set_incarnation(5);
-  welcome.set_protocol_version(kProtocolVersion);
-  welcome.set_transport_version("1.22.0");
-  welcome.set_format_version("0.8");
-  FrameHeader frame = Frame(Op::kWelcome, 0);
-  frame.incarnation = 5;
-  OnServer([&] { raw_server_.Send(frame, welcome.SerializeAsString()); });
-  scheduler_.RunFor(milliseconds(50));
+  WelcomeRaw("0.8");
   ASSERT_EQ(client_.downs, 1);
   EXPECT_EQ(client_.welcomes, 0);
   EXPECT_EQ(client_.down.code(), absl::StatusCode::kFailedPrecondition);
@@ -771,16 +776,7 @@ TEST_F(ChannelTest, TheOwnerMayTurnAWelcomeDown) {
 TEST_F(ChannelTest, FramesOfAnotherIncarnationAreDropped) {
   ListenRaw();
   Start();
-  proto::Welcome welcome;
-  welcome.set_node("node-a");
-  welcome.set_incarnation(5);
-  welcome.set_protocol_version(kProtocolVersion);
-  welcome.set_transport_version("1.22.0");
-  welcome.set_format_version(kFormat);
-  FrameHeader frame = Frame(Op::kWelcome, 0);
-  frame.incarnation = 5;
-  OnServer([&] { raw_server_.Send(frame, welcome.SerializeAsString()); });
-  scheduler_.RunFor(milliseconds(50));
+  WelcomeRaw(kFormat);
   ASSERT_TRUE(client_.channel->ready());
   uint64_t id = 0;
   const auto call = client_.Send(Op::kStat, milliseconds(200), &id);
