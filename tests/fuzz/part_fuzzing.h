@@ -60,6 +60,20 @@ inline void DecodeAll(const PartReader& reader, const std::vector<std::byte>& by
   }
 }
 
+// The part of a `shape` of one layer, from the beginning of `view`.
+inline std::vector<std::byte> EncodeOneLayer(const PartShape& shape, const KvView& view,
+                                             const EncodeOptions& options) {
+  std::vector<std::byte> storage(*PartBytesMax(shape, options.codec) + kPartAlignment);
+  const size_t skew = reinterpret_cast<uintptr_t>(storage.data()) % kPartAlignment;
+  const std::span<std::byte> out =
+      std::span<std::byte>(storage).subspan(kPartAlignment - skew, storage.size() - kPartAlignment);
+  auto encoder = PartEncoder::Create({}, shape, {&view, 0, 0}, options, out);
+  TOKURA_CHECK(encoder.ok());
+  encoder->EncodeLayer();
+  const size_t used = encoder->Finish();
+  return {out.begin(), out.begin() + static_cast<ptrdiff_t>(used)};
+}
+
 // One input of a decode target: the first byte chooses the shape, the rest overwrites the layer of
 // a part that was made with `codec`.
 inline void DecodeFuzzed(const std::string& codec, const uint8_t* data, size_t size) {
@@ -74,18 +88,10 @@ inline void DecodeFuzzed(const std::string& codec, const uint8_t* data, size_t s
   const KvView view =
       ContiguousView(dtype, 2, dim, tokens, {{memory.data(), memory.data() + memory.size() / 2}});
   const PartShape shape{dtype, 1, 2, dim, dim, tokens};
-  std::vector<std::byte> storage(*PartBytesMax(shape, codec) + kPartAlignment);
-  const size_t skew = reinterpret_cast<uintptr_t>(storage.data()) % kPartAlignment;
-  const std::span<std::byte> out =
-      std::span<std::byte>(storage).subspan(kPartAlignment - skew, storage.size() - kPartAlignment);
   EncodeOptions options;
   options.codec = codec;
   options.record = EncodeOptions::Record::kSkip;
-  auto encoder = PartEncoder::Create({}, shape, {&view, 0, 0}, options, out);
-  TOKURA_CHECK(encoder.ok());
-  encoder->EncodeLayer();
-  const size_t used = encoder->Finish();
-  std::vector<std::byte> part(out.begin(), out.begin() + static_cast<ptrdiff_t>(used));
+  std::vector<std::byte> part = EncodeOneLayer(shape, view, options);
   const auto reader = PartReader::Open(part);
   TOKURA_CHECK(reader.ok());
   // Bytes as XOR, so that zeros keep a structure that took the encoder many fields to make.
@@ -114,17 +120,9 @@ inline void EncodeFuzzed(const std::string& codec, const uint8_t* data, size_t s
   const KvView view =
       ContiguousView(dtype, 1, dim, tokens, {{memory.data(), memory.data() + memory.size() / 2}});
   const PartShape shape{dtype, 1, 1, dim, dim, tokens};
-  std::vector<std::byte> storage(*PartBytesMax(shape, codec) + kPartAlignment);
-  const size_t skew = reinterpret_cast<uintptr_t>(storage.data()) % kPartAlignment;
-  const std::span<std::byte> out =
-      std::span<std::byte>(storage).subspan(kPartAlignment - skew, storage.size() - kPartAlignment);
   EncodeOptions options;
   options.codec = codec;
-  auto encoder = PartEncoder::Create({}, shape, {&view, 0, 0}, options, out);
-  TOKURA_CHECK(encoder.ok());
-  encoder->EncodeLayer();
-  const size_t used = encoder->Finish();
-  const std::vector<std::byte> part(out.begin(), out.begin() + static_cast<ptrdiff_t>(used));
+  const std::vector<std::byte> part = EncodeOneLayer(shape, view, options);
   TOKURA_CHECK(VerifyPart(part).ok());
   const auto reader = PartReader::Open(part);
   std::vector<std::byte> decoded(memory.size());
