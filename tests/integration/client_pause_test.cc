@@ -67,12 +67,10 @@ TEST_F(NodeTest, DecodeHeldBeyondTheEndOfItsGetChangesNothing) {
     KvMemory source(blocks);
     source.Fill(blocks);
     ASSERT_EQ(Put(*writer, blocks, source, blocks), blocks);
-    const auto match = writer->Lookup(space, MakeChain(*space, blocks, blocks));
-    ASSERT_TRUE(match.ok());
-    ASSERT_EQ(match->blocks(), blocks);
+    const Match match = Held(*writer, blocks, blocks);
     for (const End end : {End::kDeadline, End::kCancel, End::kFinish}) {
       for (const size_t steps : {0u, 1u, 3u, 6u, 40u}) {
-        HoldOneGet(client, *match, source, end, steps, &outcomes);
+        HoldOneGet(client, match, source, end, steps, &outcomes);
       }
     }
   }

@@ -18,16 +18,14 @@ TEST_F(NodeTest, FlippedBitInStoredMemoryIsAMiss) {
   target.Clear();
   ASSERT_EQ(Put(*client, 1, source, kBlocks), kBlocks);
   const auto space = *client->OpenNamespace(TestSpace());
-  const auto match = client->Lookup(space, MakeChain(*space, 1, kBlocks));
-  ASSERT_TRUE(match.ok());
-  ASSERT_EQ(match->blocks(), kBlocks);
+  const Match match = Held(*client, 1, kBlocks);
   const ProcessMemory memory(node.process().pid());
   // Half a token's keys: together in every order that a raw slab could have.
   const auto row = source.KeyRow(2, kDamaged * kBlockTokens + 9).first(64);
   ASSERT_GE(memory.Flip(row), 1u) << "the stored bytes were not found";
   GetOptions options;
   options.deadline = Scaled(std::chrono::seconds(10));
-  const GetResult result = client->Get(space, *match, target.View(), options);
+  const GetResult result = client->Get(space, match, target.View(), options);
   for (uint32_t i = 0; i < kBlocks; ++i) {
     if (i == kDamaged) {
       EXPECT_TRUE(absl::IsDataLoss(result.blocks[i]) || absl::IsNotFound(result.blocks[i]))

@@ -30,10 +30,8 @@ TEST_F(NodeTest, KilledNodeIsAMissAndTheViewStaysStill) {
   target.Clear();
   ASSERT_EQ(Put(*client, 1, source, kBlocks), kBlocks);
   const auto space = *client->OpenNamespace(TestSpace());
-  const auto match = client->Lookup(space, MakeChain(*space, 1, kBlocks));
-  ASSERT_TRUE(match.ok());
-  ASSERT_EQ(match->blocks(), kBlocks);
-  auto get = client->StartGet(space, *match, target.View());
+  const Match match = Held(*client, 1, kBlocks);
+  auto get = client->StartGet(space, match, target.View());
   node->process().Signal(SIGKILL);
   const TimePoint start = SystemClock().Now();
   const size_t got = get->Wait().prefix_ok();
@@ -54,12 +52,10 @@ TEST_F(NodeTest, StoppedNodeEndsGetsByTheirDeadlineAndTheViewStaysStill) {
   target.Clear();
   ASSERT_EQ(Put(*client, 1, source, kBlocks), kBlocks);
   const auto space = *client->OpenNamespace(TestSpace());
-  const auto match = client->Lookup(space, MakeChain(*space, 1, kBlocks));
-  ASSERT_TRUE(match.ok());
-  ASSERT_EQ(match->blocks(), kBlocks);
+  const Match match = Held(*client, 1, kBlocks);
   GetOptions options;
   options.deadline = milliseconds(300);
-  auto get = client->StartGet(space, *match, target.View(), options);
+  auto get = client->StartGet(space, match, target.View(), options);
   node.process().Stop();
   const TimePoint start = SystemClock().Now();
   const size_t got = get->Wait().prefix_ok();

@@ -95,6 +95,15 @@ size_t NodeTest::Put(Client& client, uint64_t seed, KvMemory& memory, uint32_t b
   return client.Put(*space, MakeChain(**space, seed, blocks), memory.View(), options).stored();
 }
 
+Match NodeTest::Held(Client& client, uint64_t seed, uint32_t blocks) {
+  const auto space = client.OpenNamespace(TestSpace());
+  TOKURA_CHECK(space.ok());
+  auto match = client.Lookup(*space, MakeChain(**space, seed, blocks));
+  TOKURA_CHECK(match.ok());
+  EXPECT_EQ(match->blocks(), blocks);
+  return *std::move(match);
+}
+
 size_t NodeTest::Get(Client& client, uint64_t seed, KvMemory& memory, uint32_t blocks,
                      Duration deadline) {
   const auto space = client.OpenNamespace(TestSpace());

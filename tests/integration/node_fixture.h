@@ -53,6 +53,8 @@ class NodeTest : public ::testing::Test {
   // Put `memory` as the chain named by `seed`; how many blocks were stored.
   static size_t Put(Client& client, uint64_t seed, KvMemory& memory, uint32_t blocks,
                     Duration deadline = std::chrono::seconds(10));
+  // The whole chain, of which every block must be held.
+  static Match Held(Client& client, uint64_t seed, uint32_t blocks);
   // Look up and get the chain; how many leading blocks are there. Their data is in `memory`.
   static size_t Get(Client& client, uint64_t seed, KvMemory& memory, uint32_t blocks,
                     Duration deadline = std::chrono::seconds(10));

@@ -14,8 +14,8 @@
 #include "common/check.h"
 #include "common/net/frame.h"
 #include "common/net/transport.h"
-#include "common/net/ucx_transport.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/integration/raw_channel.h"
 
 namespace tokura::integration {
 namespace {
@@ -41,13 +41,13 @@ bool SendRaw(const std::string& target, const std::string& bytes) {
 // A client at the level of the transport, which sends what it likes.
 class RawClient final : public net::ConnectionHandler {
  public:
-  RawClient(net::UcxTransport& transport, const std::string& target) : transport_(transport) {
-    connection_ = transport.Connect(*net::Address::Parse(target), *this);
-    EXPECT_TRUE(Poll([this] { return connected_ || closed_; }));
+  RawClient(PolledTransport& transport, const std::string& target) : transport_(transport) {
+    connection_ = transport->Connect(*net::Address::Parse(target), *this);
+    EXPECT_TRUE(transport.PollUntil([this] { return connected_ || closed_; }));
   }
   ~RawClient() override {
     connection_->Close(net::CloseMode::kAbort);
-    EXPECT_TRUE(Poll([this] { return closed_; }));
+    EXPECT_TRUE(transport_.PollUntil([this] { return closed_; }));
   }
   void OnConnected(net::Connection&) override { connected_ = true; }
   void OnMessage(net::Connection&, std::span<const std::byte> header,
@@ -62,22 +62,11 @@ class RawClient final : public net::ConnectionHandler {
   void Send(std::span<const std::byte> header, std::span<const std::byte> body) {
     connection_->SendMessage(header, body).IgnoreError();
   }
-  // Run the transport until `condition` holds; false after 20 seconds.
-  bool Poll(const std::function<bool()>& condition) {
-    const TimePoint end = SystemClock().Now() + std::chrono::seconds(20);
-    while (!condition()) {
-      if (SystemClock().Now() > end) {
-        return false;
-      }
-      transport_.Poll(std::chrono::milliseconds(5));
-    }
-    return true;
-  }
   bool closed() const { return closed_; }
   net::Op last_op() const { return last_op_; }
 
  private:
-  net::UcxTransport& transport_;
+  PolledTransport& transport_;
   std::unique_ptr<net::Connection> connection_;
   bool connected_ = false;
   bool closed_ = false;
@@ -104,14 +93,12 @@ TEST_F(NodeTest, BytesOfOtherProtocolsDoNotHurt) {
 TEST_F(NodeTest, FramesThatLieEndTheirConnectionOnly) {
   NodeUnderTest node({}, NodeLogs::kErrors);
   auto client = Connect({node.data()});
-  auto context = net::UcxContext::Create({});
-  ASSERT_TRUE(context.ok()) << context.status();
-  auto transport = net::UcxTransport::Create(**context, {});
-  ASSERT_TRUE(transport.ok()) << transport.status();
+  PolledTransport transport;
   const auto expect_ended = [&](std::vector<std::byte> header, std::vector<std::byte> body) {
-    RawClient raw(**transport, node.data());
+    RawClient raw(transport, node.data());
     raw.Send(header, body);
-    EXPECT_TRUE(raw.Poll([&] { return raw.closed(); })) << "the node keeps the connection";
+    EXPECT_TRUE(transport.PollUntil([&] { return raw.closed(); }))
+        << "the node keeps the connection";
   };
   const auto frame = [](net::FrameHeader header, const std::vector<std::byte>& body) {
     std::vector<std::byte> bytes(net::kFrameBytes);

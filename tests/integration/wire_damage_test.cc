@@ -122,14 +122,12 @@ class WireDamageTest : public NodeTest {
 
 TEST_F(WireDamageTest, FlippedBitInAPayloadToTheClientIsALossOfThatBlock) {
   StartDamagedNode();
-  const auto match = client_->Lookup(space_, Chain());
-  ASSERT_TRUE(match.ok());
-  ASSERT_EQ(match->blocks(), kBlocks);
+  const Match match = Held(*client_, kOnceChain, kBlocks);
   ASSERT_TRUE(AllHit()) << "without a flip";
   uint64_t rounds = 0;
   for (const uint64_t bit : PayloadBits()) {
     node_flips_.Arm({WireFlipTarget::kPayload, bit, static_cast<uint32_t>(rounds % kBlocks)});
-    const std::vector<absl::Status> blocks = GetVerified(*match);
+    const std::vector<absl::Status> blocks = GetVerified(match);
     ++rounds;
     ASSERT_EQ(node_flips_.flips(), rounds) << "no bit flipped";
     size_t lost = 0;
