@@ -21,6 +21,8 @@ constexpr std::array<const char*, kResultLabels> kResultNames = {"ok",
                                                                  "error"};
 constexpr std::array<const char*, 2> kDirectionNames = {"encode", "decode"};
 constexpr std::array<const char*, 3> kBreakerNames = {"closed", "open", "half_open"};
+constexpr std::array<const char*, kCoordinatorOps> kCoordinatorOpNames = {"locate", "plan",
+                                                                          "watch"};
 constexpr char kOtherCodec[] = "other";
 
 prometheus::Counter* OneCounter(prometheus::Registry& registry, const char* name,
@@ -136,8 +138,44 @@ void ClientMetrics::RegisterTotals() {
                     .Help("Listed nodes by the state of their circuit breaker.")
                     .Register(r);
   for (size_t state = 0; state < kBreakerNames.size(); ++state) {
-    nodes_[state] = &nodes.Add({{"breaker", kBreakerNames[state]}});
+    peers_[static_cast<size_t>(PeerKind::kNode)][state] =
+        &nodes.Add({{"breaker", kBreakerNames[state]}});
   }
+}
+
+void ClientMetrics::RegisterCluster() {
+  prometheus::Registry& r = *registry_;
+  auto& coordinators = prometheus::BuildGauge()
+                           .Name("tokura_client_coordinators")
+                           .Help("Listed coordinators by the state of their circuit breaker.")
+                           .Register(r);
+  for (size_t state = 0; state < kBreakerNames.size(); ++state) {
+    peers_[static_cast<size_t>(PeerKind::kCoordinator)][state] =
+        &coordinators.Add({{"breaker", kBreakerNames[state]}});
+  }
+  auto& requests = prometheus::BuildCounter()
+                       .Name("tokura_client_coordinator_requests_total")
+                       .Help("Requests to coordinators by how they ended.")
+                       .Register(r);
+  for (size_t op = 0; op < kCoordinatorOps; ++op) {
+    for (size_t result = 0; result < kResultLabels; ++result) {
+      coordinator_[op][result] =
+          &requests.Add({{"op", kCoordinatorOpNames[op]}, {"result", kResultNames[result]}});
+    }
+  }
+  failovers = OneCounter(r, "tokura_client_coordinator_failovers_total",
+                         "Times another coordinator became the one that is asked first.");
+  auto& planned = prometheus::BuildCounter()
+                      .Name("tokura_client_plan_blocks_total")
+                      .Help("Blocks of puts by what the plan said: held already, or sent to nodes.")
+                      .Register(r);
+  plan_blocks_held = &planned.Add({{"plan", "held"}});
+  plan_blocks_sent = &planned.Add({{"plan", "sent"}});
+  plans_renewed = OneCounter(r, "tokura_client_plans_renewed_total",
+                             "Puts planned again because a node refused an old placement.");
+  relocations = OneCounter(r, "tokura_client_relocations_total",
+                           "Gets that asked a coordinator again where their blocks are.");
+  epoch = OneGauge(r, "tokura_client_cluster_epoch", "Epoch of the cluster state in use.");
 }
 
 void ClientMetrics::RegisterCodecs() {
@@ -194,23 +232,27 @@ void ClientMetrics::Coded(const std::string& codec, const CodecSample& sample) {
   entry->second.output[d]->Increment(static_cast<double>(sample.output_bytes));
 }
 
-void ClientMetrics::BreakerMoved(net::Breaker::State from, net::Breaker::State to) {
+void ClientMetrics::BreakerMoved(PeerKind peer, net::Breaker::State from, net::Breaker::State to) {
   if (from == to) {
     return;
   }
-  NodeForgotten(from);
-  NodeListed(to);
+  PeerForgotten(peer, from);
+  PeerListed(peer, to);
   if (to == net::Breaker::State::kOpen) {
     breaker_opens_->Increment();
   }
 }
 
-void ClientMetrics::NodeListed(net::Breaker::State state) {
-  nodes_[static_cast<size_t>(state)]->Increment();
+void ClientMetrics::PeerListed(PeerKind peer, net::Breaker::State state) {
+  peers_[static_cast<size_t>(peer)][static_cast<size_t>(state)]->Increment();
 }
 
-void ClientMetrics::NodeForgotten(net::Breaker::State state) {
-  nodes_[static_cast<size_t>(state)]->Decrement();
+void ClientMetrics::PeerForgotten(PeerKind peer, net::Breaker::State state) {
+  peers_[static_cast<size_t>(peer)][static_cast<size_t>(state)]->Decrement();
+}
+
+void ClientMetrics::CoordinatorAnswered(CoordinatorOp op, const absl::Status& status) {
+  coordinator_[static_cast<size_t>(op)][static_cast<size_t>(LabelOf(status))]->Increment();
 }
 
 }  // namespace tokura

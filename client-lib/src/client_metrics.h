@@ -19,6 +19,11 @@ namespace tokura {
 
 enum class OperationKind : uint8_t { kLookup, kAcquire, kGet, kPut, kRemove, kStat };
 inline constexpr size_t kOperationKinds = 6;
+// Whom a connection leads to.
+enum class PeerKind : uint8_t { kNode, kCoordinator };
+// What coordinators are asked.
+enum class CoordinatorOp : uint8_t { kLocate, kPlan, kWatch };
+inline constexpr size_t kCoordinatorOps = 3;
 enum class CodecDirection : uint8_t { kEncode, kDecode };
 
 // How an operation or a block ended, as one label value.
@@ -41,6 +46,8 @@ ResultLabel LabelOf(const absl::Status& status);
 class ClientMetrics {
  public:
   explicit ClientMetrics(std::shared_ptr<prometheus::Registry> registry);
+  // Add the families of a client of a cluster. Before anything else of theirs is counted.
+  void RegisterCluster();
 
   void OperationStarted();
   // Counted when an operation ends.
@@ -54,9 +61,11 @@ class ClientMetrics {
     Duration took;
   };
   void Coded(const std::string& codec, const CodecSample& sample);
-  void BreakerMoved(net::Breaker::State from, net::Breaker::State to);
-  void NodeListed(net::Breaker::State state);
-  void NodeForgotten(net::Breaker::State state);
+  void BreakerMoved(PeerKind peer, net::Breaker::State from, net::Breaker::State to);
+  void PeerListed(PeerKind peer, net::Breaker::State state);
+  void PeerForgotten(PeerKind peer, net::Breaker::State state);
+  // One request to one coordinator, by how it ended.
+  void CoordinatorAnswered(CoordinatorOp op, const absl::Status& status);
 
   prometheus::Counter* received_bytes;
   prometheus::Counter* sent_bytes;
@@ -75,6 +84,13 @@ class ClientMetrics {
   prometheus::Gauge* ring_used_bytes;
   prometheus::Gauge* ring_waiters;
   prometheus::Histogram* declared_error;  // of OK blocks got
+  // Of clients of a cluster only.
+  prometheus::Counter* failovers = nullptr;         // another coordinator became the preferred one
+  prometheus::Counter* plan_blocks_held = nullptr;  // held already, so not sent
+  prometheus::Counter* plan_blocks_sent = nullptr;  // placed on a node
+  prometheus::Counter* plans_renewed = nullptr;     // a node refused an old placement
+  prometheus::Counter* relocations = nullptr;       // gets that asked again where blocks are
+  prometheus::Gauge* epoch = nullptr;               // of the cluster state in use
 
  private:
   struct Codec {
@@ -94,7 +110,9 @@ class ClientMetrics {
   std::array<std::array<prometheus::Counter*, kResultLabels>, 2> blocks_;  // get, put
   std::map<std::string, Codec> codecs_;                                    // presets and "other"
   prometheus::Counter* breaker_opens_;
-  std::array<prometheus::Gauge*, 3> nodes_;  // by breaker state
+  // By peer, then by breaker state; those of coordinators in clients of a cluster only.
+  std::array<std::array<prometheus::Gauge*, 3>, 2> peers_{};
+  std::array<std::array<prometheus::Counter*, kResultLabels>, kCoordinatorOps> coordinator_{};
 };
 
 }  // namespace tokura

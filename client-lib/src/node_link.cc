@@ -45,11 +45,11 @@ NodeLink::NodeLink(net::Transport& transport, ClientMetrics& metrics, Options op
       breaker_(options_.breaker),
       rate_(kWireRate),
       last_error_(absl::UnavailableError("not connected yet")) {
-  metrics_.NodeListed(breaker_.state());
+  metrics_.PeerListed(options_.peer, breaker_.state());
 }
 
 NodeLink::~NodeLink() {
-  metrics_.NodeForgotten(breaker_.state());
+  metrics_.PeerForgotten(options_.peer, breaker_.state());
 }
 
 void NodeLink::Start() {
@@ -110,7 +110,8 @@ uint64_t NodeLink::Send(net::Op op, const google::protobuf::MessageLite& body, T
     });
     return 0;
   }
-  if (op != net::Op::kPut && channel_->last_heard() > waiting_since_) {
+  const bool answers_soon = op != net::Op::kPut && op != net::Op::kWatch;
+  if (answers_soon && channel_->last_heard() > waiting_since_) {
     waiting_since_ = executor_.Now();
   }
   auto counted = std::make_shared<CountedCall>(shared_from_this(), std::move(call));
@@ -150,7 +151,7 @@ absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welc
   last_error_ = absl::UnavailableError(absl::StrCat("the connection to node ", node_, " ends"));
   OnConnected();
   up_ = true;
-  Log(LogLevel::kInfo, "client", "node_connected",
+  Log(LogLevel::kInfo, "client", is_node() ? "node_connected" : "coordinator_connected",
       {{"node", node_}, {"address", address().ToString()}, {"incarnation", incarnation_}});
   // The channel becomes ready after this call returns.
   executor_.Post([self = shared_from_this()] {
@@ -203,7 +204,7 @@ void NodeLink::OnDown(net::ClientChannel&, absl::Status why) {
 void NodeLink::Connect() {
   if (breaker_.state() == net::Breaker::State::kOpen) {
     breaker_.OnProbeStarted();
-    metrics_.BreakerMoved(net::Breaker::State::kOpen, breaker_.state());
+    metrics_.BreakerMoved(options_.peer, net::Breaker::State::kOpen, breaker_.state());
   }
   net::ClientChannel::Options channel = options_.channel;
   channel.hello.set_expected_node(expected_node_);
@@ -224,14 +225,14 @@ void NodeLink::Fail() {
   const net::Breaker::State before = breaker_.state();
   if (before != net::Breaker::State::kOpen) {
     breaker_.OnFailure(executor_.Now());
-    metrics_.BreakerMoved(before, breaker_.state());
+    metrics_.BreakerMoved(options_.peer, before, breaker_.state());
   }
 }
 
 void NodeLink::OnConnected() {
   const net::Breaker::State before = breaker_.state();
   breaker_.OnProbeAnswered();
-  metrics_.BreakerMoved(before, breaker_.state());
+  metrics_.BreakerMoved(options_.peer, before, breaker_.state());
 }
 
 void NodeLink::Lose(const absl::Status& why) {
@@ -275,7 +276,9 @@ void NodeLink::LogTrouble(const absl::Status& why) {
   if (trouble == logged_trouble_) {
     return;
   }
-  Log(LogLevel::kWarn, "client", up_ ? "node_lost" : "node_unreachable",
+  const char* const lost = is_node() ? "node_lost" : "coordinator_lost";
+  const char* const unreachable = is_node() ? "node_unreachable" : "coordinator_unreachable";
+  Log(LogLevel::kWarn, "client", up_ ? lost : unreachable,
       {{"node", node_}, {"address", address().ToString()}, {"why", trouble}});
   logged_trouble_ = std::move(trouble);
 }

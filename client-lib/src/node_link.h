@@ -14,8 +14,9 @@
 
 namespace tokura {
 
-// The connection to one listed address: connects in the background and keeps doing so, with backoff
-// and half-open probes, so that no request ever waits for a connection. Owned by the transport's
+// The connection to one address, of a node or a coordinator (both are "node" below): connects in
+// the background and keeps doing so, with backoff and half-open probes, so that no request ever
+// waits for a connection. Owned by the transport's
 // executor. Held by shared_ptr; owners: the core's list and the link's own posted tasks.
 class NodeLink final : public net::ClientChannelOwner,
                        public std::enable_shared_from_this<NodeLink> {
@@ -42,6 +43,7 @@ class NodeLink final : public net::ClientChannelOwner,
     net::Address address;
     net::ClientChannel::Options channel;
     net::Breaker::Options breaker;
+    PeerKind peer = PeerKind::kNode;
   };
 
   NodeLink(net::Transport& transport, ClientMetrics& metrics, Options options, Owner& owner);
@@ -67,7 +69,8 @@ class NodeLink final : public net::ClientChannelOwner,
   // Why the link is not usable; OK when it is.
   absl::Status trouble() const;
   // Since when requests have been sent without any sign of life from the node; kNever when there
-  // has been one. Puts do not count: a node may be silent until it has all their parts.
+  // has been one. Puts do not count, because a node may be silent until it has all their parts, nor
+  // does WATCH, whose answer may come much later.
   TimePoint silent_since() const;
   RateEstimator& rate() { return rate_; }
   const RateEstimator& rate() const { return rate_; }
@@ -93,6 +96,7 @@ class NodeLink final : public net::ClientChannelOwner,
 
  private:
   class CountedCall;
+  bool is_node() const { return options_.peer == PeerKind::kNode; }
   void Connect();
   void ScheduleProbe();
   void Fail();
