@@ -214,6 +214,26 @@ TEST_F(WireDamageTest, FlippedBitInAFrameToTheClientIsAMissOrAReconnect) {
   }
 }
 
+TEST_F(WireDamageTest, FlippedBitInAControlMessageIsAReconnect) {
+  StartDamagedNode();
+  uint64_t rounds = 0;
+  for (uint64_t bit = 0; bit < 128; bit += 19) {
+    client_.reset();
+    // In the first that a client hears: that its connection stands.
+    node_flips_.Arm({WireFlipTarget::kControl, bit});
+    registry_ = std::make_shared<prometheus::Registry>();
+    auto client = Client::Create(Options({node_->data()}), registry_);
+    TOKURA_CHECK(client.ok());
+    client_ = std::move(*client);
+    EXPECT_TRUE(client_->WaitReady(seconds(20)).ok());
+    ++rounds;
+    ASSERT_EQ(node_flips_.flips(), rounds) << "no bit flipped";
+    EXPECT_TRUE(AllHit()) << "bit " << bit;
+    EXPECT_EQ(node_->Metric("tokura_transport_errors_total{status=\"unavailable\"}"), rounds)
+        << "the client believed the message";
+  }
+}
+
 TEST_F(WireDamageTest, SoakFindsNothingWrongWhileBitsFlipBothWays) {
   constexpr uint64_t kFlips = 8;  // of each target, each way
   WireFlips client_flips;

@@ -23,6 +23,8 @@ namespace {
 constexpr char kFrameMagic[] = {'T', 'K', 'R', 'A'};
 constexpr size_t kFrameBytes = 56;
 constexpr size_t kBodyBytesAt = 36;  // in a frame's header; proto/WIRE.md
+constexpr size_t kControlBytes = 16;
+constexpr size_t kReplyEndpointBytes = 8;
 
 // The system's function behind this library's of that name.
 template <typename Function>
@@ -91,6 +93,31 @@ std::optional<Runs> FindFrame(const std::vector<unsigned char>& bytes) {
                        : std::optional(Runs{header, kFrameBytes, header - body, body});
 }
 
+// The third piece of a gathered active message without a body is the message's own header, to which
+// UCX adds the id of the endpoint that replies go to.
+std::optional<Runs> FindControl(const msghdr& message) {
+  if (message.msg_iovlen != 3 ||
+      message.msg_iov[2].iov_len != kControlBytes + kReplyEndpointBytes) {
+    return std::nullopt;
+  }
+  return Runs{message.msg_iov[0].iov_len + message.msg_iov[1].iov_len, kControlBytes, 0, 0};
+}
+
+std::optional<Runs> Find(WireFlipTarget target, const msghdr& message,
+                         const std::vector<unsigned char>& bytes) {
+  switch (target) {
+    case WireFlipTarget::kPayload:
+      return FindPayload(message);
+    case WireFlipTarget::kFrame:
+      return FindFrame(bytes);
+    case WireFlipTarget::kControl:
+      return FindControl(message);
+    case WireFlipTarget::kNothing:
+      break;
+  }
+  return std::nullopt;
+}
+
 std::vector<unsigned char> Gather(const msghdr& message) {
   std::vector<unsigned char> bytes;
   for (size_t i = 0; i < message.msg_iovlen; ++i) {
@@ -120,8 +147,7 @@ std::optional<ssize_t> SendFlipped(int fd, const msghdr& message, int flags) {
     return std::nullopt;
   }
   std::vector<unsigned char> bytes = Gather(message);
-  const std::optional<Runs> runs =
-      target == WireFlipTarget::kPayload ? FindPayload(message) : FindFrame(bytes);
+  const std::optional<Runs> runs = Find(target, message, bytes);
   if (!runs || !TakeOrder(*orders, target)) {
     return std::nullopt;
   }

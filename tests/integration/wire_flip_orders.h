@@ -20,6 +20,7 @@ enum class WireFlipTarget : uint32_t {
   kNothing = 0,
   kPayload = 1,  // a piece of payload
   kFrame = 2,    // a Tokura frame: its header, then its body
+  kControl = 3,  // a control message of the transport: common/net/ucx_wire.h
 };
 
 // All zero in the beginning.
