@@ -26,7 +26,6 @@ constexpr absl::StatusCode kResults[] = {
 };
 
 constexpr const char* kConnectionEndNames[kConnectionEnds] = {"limit", "refused", "violation"};
-constexpr const char* kBatchNames[kBatchResults] = {"applied", "gap", "invalid"};
 constexpr const char* kNoteNames[kNoteResults] = {"sent", "dropped", "stale"};
 constexpr const char* kPlanNames[kPlanResults] = {"placed", "held", "unplaced"};
 
@@ -118,23 +117,34 @@ void CoordinatorMetrics::AddConnections() {
 }
 
 void CoordinatorMetrics::AddIndex() {
-  AddEach(Counters("tokura_coordinator_inventory_batches_total",
-                   "Batches of inventory from nodes, by what became of them."),
-          "result", kBatchNames, batches_);
+  auto& batches = Counters("tokura_coordinator_inventory_batches_total",
+                           "Batches of inventory from nodes, by what became of them.");
+  batches_applied_ = &batches.Add({{"result", "applied"}});
+  batches_stale_ = &batches.Add({{"result", "stale"}});
+  batches_gap_ = &batches.Add({{"result", "gap"}});
+  batches_refused_ = &batches.Add({{"result", "refused"}});
   records_ = &Counters("tokura_coordinator_inventory_records_total",
-                       "Keys in batches of inventory that were applied.")
+                       "Keys of batches of inventory that were applied.")
                   .Add({});
-  records_refused_ = &Counters("tokura_coordinator_inventory_refused_records_total",
-                               "Keys that the index had no room for (blocks-max).")
-                          .Add({});
-  snapshots_ = &Counters("tokura_coordinator_inventory_snapshots_total",
-                         "Full inventories that nodes completed.")
-                    .Add({});
+  auto& snapshots = Counters("tokura_coordinator_inventory_snapshots_total",
+                             "Full inventories, by what became of them.");
+  snapshots_started_ = &snapshots.Add({{"event", "started"}});
+  snapshots_finished_ = &snapshots.Add({{"event", "finished"}});
+  snapshots_restarted_ = &snapshots.Add({{"event", "restarted"}});
+  auto& refused = Counters("tokura_coordinator_index_refused_total",
+                           "What the index had no room for; it is not found.");
+  refused_blocks_ = &refused.Add({{"what", "blocks"}});
+  refused_forms_ = &refused.Add({{"what", "forms"}});
+  refused_classes_ = &refused.Add({{"what", "classes"}});
   blocks_ = Single("tokura_coordinator_index_blocks", "Blocks in the index.");
+  vanished_ = Single("tokura_coordinator_index_vanished_blocks",
+                     "Blocks held nowhere that are kept as parents of others.");
   forms_ = Single("tokura_coordinator_index_forms", "Forms of blocks in the index.");
   index_bytes_ = Single("tokura_coordinator_index_bytes", "Memory that the index takes.");
-  sources_dropped_ = Single("tokura_coordinator_index_dropped_sources",
-                            "Lives of nodes whose forms are still being swept.");
+  auto& inventories = Gauges("tokura_coordinator_inventories", "Inventories of nodes, by state.");
+  inventories_ = &inventories.Add({{"state", "complete"}});
+  inventories_incomplete_ = &inventories.Add({{"state", "incomplete"}});
+  inventories_swept_ = &inventories.Add({{"state", "dropped"}});
 }
 
 void CoordinatorMetrics::AddCluster() {
@@ -194,18 +204,6 @@ void CoordinatorMetrics::Planned(PlanResult result, uint64_t blocks) {
   Count(planned_[static_cast<size_t>(result)], blocks);
 }
 
-void CoordinatorMetrics::BatchEnded(BatchResult result) {
-  batches_[static_cast<size_t>(result)]->Increment();
-}
-
-void CoordinatorMetrics::RecordsApplied(uint64_t records) {
-  Count(records_, records);
-}
-
-void CoordinatorMetrics::RecordsRefused(uint64_t records) {
-  Count(records_refused_, records);
-}
-
 void CoordinatorMetrics::TouchesEnded(NoteResult result, uint64_t keys) {
   Count(touches_[static_cast<size_t>(result)], keys);
 }
@@ -214,19 +212,42 @@ void CoordinatorMetrics::OrphansEnded(NoteResult result, uint64_t keys) {
   Count(orphans_[static_cast<size_t>(result)], keys);
 }
 
-void CoordinatorMetrics::Sample(const CoordinatorGauges& gauges) {
+void CoordinatorMetrics::Sample(const CoordinatorGauges& gauges, const PrefixIndexStats& index,
+                                const InventoryStats& inventory) {
   Show(epoch_, gauges.epoch);
   Show(policy_version_, gauges.policy_version);
   Show(nodes_up_, gauges.nodes_up);
   Show(nodes_suspect_, gauges.nodes_suspect);
   Show(nodes_leaving_, gauges.nodes_leaving);
-  Show(blocks_, gauges.blocks);
-  Show(forms_, gauges.forms);
-  Show(index_bytes_, gauges.index_bytes);
-  Show(sources_dropped_, gauges.sources_dropped);
   Show(watches_, gauges.watches);
   Show(touches_waiting_, gauges.touches_waiting);
   Show(orphans_waiting_, gauges.orphans_waiting);
+  Show(index_bytes_, gauges.index_bytes);
+  SampleInventory(index, inventory);
+}
+
+void CoordinatorMetrics::SampleInventory(const PrefixIndexStats& index,
+                                         const InventoryStats& inventory) {
+  Show(blocks_, index.blocks);
+  Show(vanished_, index.vanished);
+  Show(forms_, index.forms);
+  Show(inventories_, inventory.lives - inventory.incomplete);
+  Show(inventories_incomplete_, inventory.incomplete);
+  Show(inventories_swept_, index.sources_swept);
+  const InventoryStats& before = inventory_sampled_;
+  Count(batches_applied_, inventory.batches - before.batches);
+  Count(batches_stale_, inventory.stale_batches - before.stale_batches);
+  Count(batches_gap_, inventory.gaps - before.gaps);
+  Count(batches_refused_, inventory.refused_batches - before.refused_batches);
+  Count(records_, inventory.records - before.records);
+  Count(snapshots_started_, inventory.snapshots_started - before.snapshots_started);
+  Count(snapshots_finished_, inventory.snapshots_finished - before.snapshots_finished);
+  Count(snapshots_restarted_, inventory.snapshots_restarted - before.snapshots_restarted);
+  Count(refused_blocks_, index.refused_blocks - index_sampled_.refused_blocks);
+  Count(refused_forms_, index.refused_forms - index_sampled_.refused_forms);
+  Count(refused_classes_, inventory.refused_classes - before.refused_classes);
+  inventory_sampled_ = inventory;
+  index_sampled_ = index;
 }
 
 }  // namespace tokura::coordinator

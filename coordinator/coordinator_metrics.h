@@ -10,6 +10,8 @@
 #include "common/metrics.h"
 #include "common/net/frame.h"
 #include "common/time.h"
+#include "coordinator/inventory.h"
+#include "coordinator/prefix_index.h"
 
 namespace tokura::coordinator {
 
@@ -20,14 +22,6 @@ enum class ConnectionEnd : uint8_t {
   kViolation = 2,  // it broke the protocol behind a sound HELLO, or does not take its answers
 };
 inline constexpr size_t kConnectionEnds = 3;
-
-// What became of a batch of inventory.
-enum class BatchResult : uint8_t {
-  kApplied = 0,
-  kGap = 1,      // it does not follow the last one: a snapshot is asked for
-  kInvalid = 2,  // malformed
-};
-inline constexpr size_t kBatchResults = 3;
 
 // What became of a touch or an orphan for a node.
 enum class NoteResult : uint8_t {
@@ -50,13 +44,13 @@ struct CoordinatorGauges {
   uint64_t epoch = 0;
   uint64_t policy_version = 0;
   uint64_t nodes_up = 0, nodes_suspect = 0, nodes_leaving = 0;
-  uint64_t blocks = 0, forms = 0, index_bytes = 0;
-  uint64_t sources_dropped = 0;
+  uint64_t index_bytes = 0;
   uint64_t watches = 0;
   uint64_t touches_waiting = 0, orphans_waiting = 0;
 };
 
-// The coordinator's metrics; every label combination exists from the start, at 0. Thread-safe.
+// The coordinator's metrics; every label combination exists from the start, at 0. Thread-safe but
+// for Sample, which one thread calls.
 class CoordinatorMetrics {
  public:
   explicit CoordinatorMetrics(std::shared_ptr<prometheus::Registry> registry);
@@ -69,22 +63,20 @@ class CoordinatorMetrics {
   void ConnectionEnded(ConnectionEnd why);
   void LookedUp(uint64_t hits, uint64_t misses);
   void Planned(PlanResult result, uint64_t blocks);
-  void BatchEnded(BatchResult result);
-  void RecordsApplied(uint64_t records);
-  // Keys that the index had no room for.
-  void RecordsRefused(uint64_t records);
-  void SnapshotCompleted() { snapshots_->Increment(); }
   void TouchesEnded(NoteResult result, uint64_t keys);
   void OrphansEnded(NoteResult result, uint64_t keys);
   // A watch beyond the limit.
   void WatchRejected() { watches_rejected_->Increment(); }
-  void Sample(const CoordinatorGauges& gauges);
+  // Copy the gauges, and what the index and the inventory have counted.
+  void Sample(const CoordinatorGauges& gauges, const PrefixIndexStats& index,
+              const InventoryStats& inventory);
 
  private:
   void AddRequests();
   void AddConnections();
   void AddIndex();
   void AddCluster();
+  void SampleInventory(const PrefixIndexStats& index, const InventoryStats& inventory);
 
   prometheus::Family<prometheus::Counter>& Counters(const char* name, const char* help);
   prometheus::Family<prometheus::Gauge>& Gauges(const char* name, const char* help);
@@ -104,14 +96,26 @@ class CoordinatorMetrics {
   std::map<absl::StatusCode, prometheus::Counter*> transport_errors_;
   prometheus::Counter* connection_ends_[kConnectionEnds] = {};
 
-  prometheus::Counter* batches_[kBatchResults] = {};
+  prometheus::Counter* batches_applied_ = nullptr;
+  prometheus::Counter* batches_stale_ = nullptr;
+  prometheus::Counter* batches_gap_ = nullptr;
+  prometheus::Counter* batches_refused_ = nullptr;
   prometheus::Counter* records_ = nullptr;
-  prometheus::Counter* records_refused_ = nullptr;
-  prometheus::Counter* snapshots_ = nullptr;
+  prometheus::Counter* snapshots_started_ = nullptr;
+  prometheus::Counter* snapshots_finished_ = nullptr;
+  prometheus::Counter* snapshots_restarted_ = nullptr;
+  prometheus::Counter* refused_blocks_ = nullptr;
+  prometheus::Counter* refused_forms_ = nullptr;
+  prometheus::Counter* refused_classes_ = nullptr;
   prometheus::Gauge* blocks_ = nullptr;
+  prometheus::Gauge* vanished_ = nullptr;
   prometheus::Gauge* forms_ = nullptr;
   prometheus::Gauge* index_bytes_ = nullptr;
-  prometheus::Gauge* sources_dropped_ = nullptr;
+  prometheus::Gauge* inventories_ = nullptr;
+  prometheus::Gauge* inventories_incomplete_ = nullptr;
+  prometheus::Gauge* inventories_swept_ = nullptr;
+  PrefixIndexStats index_sampled_;  // what the counters above already contain
+  InventoryStats inventory_sampled_;
 
   prometheus::Counter* touches_[kNoteResults] = {};
   prometheus::Counter* orphans_[kNoteResults] = {};
