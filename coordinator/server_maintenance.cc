@@ -1,0 +1,53 @@
+#include "coordinator/server_maintenance.h"
+
+namespace tokura::coordinator {
+namespace {
+
+// Records of the index that one slice looks at: well below a millisecond.
+constexpr size_t kSliceSteps = 512;
+
+CoordinatorGauges Gauges(const ServerContext& context) {
+  CoordinatorGauges gauges;
+  gauges.epoch = context.state.epoch();
+  gauges.policy_version = context.state.policy_version();
+  for (const proto::Member& member : context.state.members()) {
+    gauges.nodes_up += member.state() == proto::Member::UP ? 1 : 0;
+    gauges.nodes_suspect += member.state() == proto::Member::SUSPECT ? 1 : 0;
+    gauges.nodes_leaving += member.state() == proto::Member::LEAVING ? 1 : 0;
+  }
+  gauges.index_bytes = context.index->memory_bytes();
+  gauges.watches = context.watches->size();
+  gauges.touches_waiting = context.nodes.touches_waiting();
+  gauges.orphans_waiting = context.nodes.orphans_waiting();
+  return gauges;
+}
+
+}  // namespace
+
+void ServerMaintenance::Wake() {
+  if (posted_) {
+    return;
+  }
+  posted_ = true;
+  // Behind what has come in meanwhile.
+  executor_.Post([weak = weak_from_this()] {
+    if (auto self = weak.lock()) {
+      self->posted_ = false;
+      self->Slice();
+    }
+  });
+}
+
+void ServerMaintenance::Slice() {
+  if (context_->inventory->Work(kSliceSteps)) {
+    Wake();
+  }
+}
+
+void ServerMaintenance::Tick() {
+  Wake();
+  context_->metrics.Sample(Gauges(*context_), context_->index->stats(),
+                           context_->inventory->stats());
+}
+
+}  // namespace tokura::coordinator
