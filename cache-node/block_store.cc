@@ -24,6 +24,8 @@ const char* EvictReasonName(EvictReason reason) {
       return "fragmented";
     case EvictReason::kRemoved:
       return "removed";
+    case EvictReason::kExpired:
+      return "expired";
   }
   return "unknown";
 }
@@ -112,8 +114,9 @@ std::vector<FormPin> BlockStore::Pin(const PinQuery& query, TimePoint now) {
   return core_->Pin(query, now);
 }
 
-std::vector<FormInfo> BlockStore::Forms(const Fingerprint& fingerprint, const BlockKey& key) const {
-  return core_->Forms(fingerprint, key);
+std::vector<FormInfo> BlockStore::Forms(const Fingerprint& fingerprint, const BlockKey& key,
+                                        TimePoint now) const {
+  return core_->Forms(fingerprint, key, now);
 }
 
 void BlockStore::TouchAll(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
@@ -127,6 +130,30 @@ bool BlockStore::Remove(const Fingerprint& fingerprint, const BlockKey& key, Tim
 
 Maintenance BlockStore::Maintain(TimePoint now) {
   return core_->Maintain(now);
+}
+
+uint64_t BlockStore::change_position() const {
+  return core_->change_position();
+}
+
+absl::StatusOr<Changes> BlockStore::ChangesAfter(uint64_t position, size_t max) const {
+  return core_->ChangesAfter(position, max);
+}
+
+Inventory BlockStore::Describe(std::span<const BlockKey> keys, TimePoint now) const {
+  return core_->Describe(keys, now);
+}
+
+HeldKeys BlockStore::ListHeld(uint64_t cursor, size_t max) const {
+  return core_->ListHeld(cursor, max);
+}
+
+void BlockStore::TouchKeys(std::span<const BlockKey> keys, TimePoint now) {
+  core_->TouchKeys(keys, now);
+}
+
+size_t BlockStore::MarkOrphans(std::span<const BlockKey> keys) {
+  return core_->MarkOrphans(keys);
 }
 
 std::string_view BlockStore::CodecText(CodecId codec) const {

@@ -36,7 +36,8 @@ struct StoreOptions {
   Duration lease_age = std::chrono::seconds(10);       // of a reservation
   Duration incomplete_age = std::chrono::seconds(60);  // of a block that waits for parts
   uint64_t part_bytes_max = uint64_t{64} << 20;
-  uint32_t blocks_max = 0;  // descriptors; 0: one per 4 KiB of host_bytes, at least 1024
+  uint32_t blocks_max = 0;      // descriptors; 0: one per 4 KiB of host_bytes, at least 1024
+  uint64_t change_log_max = 0;  // changes that the log keeps; 0: none
 };
 
 // What a caller accepts (DESIGN §6). A form is acceptable when it has all of required_groups; it is
@@ -100,6 +101,9 @@ struct ReserveRequest {
   PartId part;
   uint64_t bytes = 0;
   uint64_t owner = 0;  // connection; what Maintain reports when the reservation is overdue
+  // How long the block may be found once it is complete; 0: as long as there is room. Of several
+  // writers of one content the shortest holds. Putting what is held already extends nothing.
+  Duration ttl{};
 };
 
 // Room for one part. Owns its extent: destroying it without Commit gives the extent back, so it
@@ -138,13 +142,14 @@ enum class CommitResult {
 enum class EvictReason : uint8_t {
   kIncomplete =
       0,        // waited longer than incomplete_age; under pressure, idle for lease_age; abandoned
-  kOrphan = 1,  // its parent was here and is gone
+  kOrphan = 1,  // its parent was here and is gone, or its prefix is held nowhere
   kWatermark = 2,   // least valuable, above the high watermark
   kAllocation = 3,  // made room for a reservation
   kFragmented = 4,  // lay beside free space that a large part needed
   kRemoved = 5,     // Remove
+  kExpired = 6,     // past its time to live
 };
-inline constexpr size_t kEvictReasons = 6;
+inline constexpr size_t kEvictReasons = 7;
 const char* EvictReasonName(EvictReason reason);
 
 // Upper bounds in seconds of StoreCounters::residence; the last bucket is everything above.
@@ -191,6 +196,33 @@ struct StoreStats {
   uint64_t reserved_bytes = 0;
   uint64_t doomed_forms = 0;         // removed, still pinned or being written
   std::vector<CodecUsage> by_codec;  // complete forms, in order of first use of the codec
+};
+
+// What the store holds of some keys. A key names its block in every namespace: should several hold
+// it, their forms are listed together.
+struct Inventory {
+  struct Record {
+    BlockKey key;
+    BlockKey parent;          // empty at the root, and for a key that is not held
+    uint32_t first_form = 0;  // index into forms
+    uint32_t forms = 0;       // 0: not held
+  };
+  std::vector<Record> records;
+  std::vector<FormInfo> forms;  // complete ones; of each key the kInventoryFormsMax best
+};
+inline constexpr uint32_t kInventoryFormsMax = 32;
+
+// A piece of the change log: the keys of the changes (from, last], in order; a key may come twice.
+struct Changes {
+  std::vector<BlockKey> keys;
+  uint64_t last = 0;
+};
+
+// A piece of a walk over all keys that are held.
+struct HeldKeys {
+  std::vector<BlockKey> keys;  // each once
+  uint64_t cursor = 0;         // where the walk goes on
+  bool end = false;
 };
 
 struct Maintenance {
@@ -250,7 +282,9 @@ class BlockStore {
   std::vector<FormPin> Pin(const PinQuery& query, TimePoint now);
 
   // All complete forms of a block, best first as by an empty AcceptRule; empty when there is none.
-  std::vector<FormInfo> Forms(const Fingerprint& fingerprint, const BlockKey& key) const;
+  // By default also those whose time to live has passed, until Maintain drops them.
+  std::vector<FormInfo> Forms(const Fingerprint& fingerprint, const BlockKey& key,
+                              TimePoint now = {}) const;
 
   // Tell the evictor that the chain is in use. Unknown keys are ignored.
   void TouchAll(const Fingerprint& fingerprint, std::span<const BlockKey> keys, TimePoint now);
@@ -262,6 +296,28 @@ class BlockStore {
   // The periodic work (every 10…100 ms, one thread at a time): incomplete blocks expire, overdue
   // reservations are found, and above the high watermark forms are evicted down to the low one.
   Maintenance Maintain(TimePoint now);
+
+  // The change log numbers every change of what can be found under a key (a form became complete,
+  // or went) from 1; its position is the last number. The state itself is read with Describe,
+  // later: what it says of a key is at least as new as every change that ChangesAfter had returned
+  // of it.
+  uint64_t change_position() const;
+  // At most `max` changes after `position`. OUT_OF_RANGE: the log does not reach back that far, or
+  // not forward: describe everything again.
+  absl::StatusOr<Changes> ChangesAfter(uint64_t position, size_t max) const;
+  // What is held of each key, in the order of `keys`.
+  Inventory Describe(std::span<const BlockKey> keys, TimePoint now) const;
+  // The next at most `max` (≥ 1) keys that are held, beginning with cursor 0. A walk during which
+  // the store changes names every key that is held from its beginning to its end; what it misses,
+  // or names although it has gone since, is in the log after the position at the beginning.
+  HeldKeys ListHeld(uint64_t cursor, size_t max) const;
+
+  // As TouchAll, for keys of any namespace. Takes blocks back that were marked as orphans.
+  void TouchKeys(std::span<const BlockKey> keys, TimePoint now);
+  // The prefix of these blocks is held nowhere: they and what builds on them are evicted first,
+  // until they are touched by TouchKeys or put again. Keys that are not held are ignored. Returns
+  // how many were marked.
+  size_t MarkOrphans(std::span<const BlockKey> keys);
 
   // Name of an interned codec. `codec` comes from a FormInfo of this store.
   std::string_view CodecText(CodecId codec) const;

@@ -86,10 +86,11 @@ bool AcceptMatcher::Better(const FormInfo& a, const FormInfo& b) const {
   return a.content_id < b.content_id;
 }
 
-StoredForm* AcceptMatcher::Best(StoredForm* forms, const ContentId& content) const {
+StoredForm* AcceptMatcher::Best(StoredForm* forms, const ContentId& content, TimePoint now) const {
   StoredForm* best = nullptr;
   for (StoredForm* form = forms; form != nullptr; form = form->next) {
-    if (Wants(form->info, content) && (best == nullptr || Better(form->info, best->info))) {
+    if (form->expires > now && Wants(form->info, content) &&
+        (best == nullptr || Better(form->info, best->info))) {
       best = form;
     }
   }

@@ -50,8 +50,9 @@ class AcceptMatcher {
   }
   // Whether `a` is the better of two acceptable forms (AcceptRule says how).
   bool Better(const FormInfo& a, const FormInfo& b) const;
-  // The best acceptable form of a list, of content `content` unless that is empty; null when none.
-  StoredForm* Best(StoredForm* forms, const ContentId& content) const;
+  // The best acceptable form of a list that has not expired, of content `content` unless that is
+  // empty; null when none.
+  StoredForm* Best(StoredForm* forms, const ContentId& content, TimePoint now) const;
 
  private:
   size_t CodecRank(CodecId codec) const;

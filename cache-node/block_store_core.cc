@@ -33,7 +33,8 @@ StoreCore::StoreCore(StoreOptions options, PlantedBugs bugs, std::unique_ptr<Are
       arena_(std::move(arena)),
       tree_(DescriptorsMax(options), queue_),
       allocator_(arena_->bytes().size(), kExtentGranule),
-      forms_(DescriptorsMax(options)) {
+      forms_(DescriptorsMax(options)),
+      log_(options.change_log_max) {
   ExtentHeader header;
   header.extent_bytes = arena_->bytes().size();
   arena_->WriteHeader(0, header);
@@ -62,7 +63,7 @@ std::vector<FormInfo> StoreCore::Find(const Fingerprint& fingerprint,
     tree_.index().VisitAll(
         fingerprint, keys.subspan(base, window), [&](size_t i, StoredBlock* block) {
           const StoredForm* form =
-              block == nullptr ? nullptr : matcher.Best(block->complete, ContentId{});
+              block == nullptr ? nullptr : matcher.Best(block->complete, ContentId{}, now);
           if (form == nullptr) {
             present = std::min(present, i);
             return;
@@ -114,7 +115,8 @@ std::vector<FormPin> StoreCore::Pin(const PinQuery& query, TimePoint now) {
           if (held != nullptr && matcher.Wants(held->info(), content)) {
             pins[base + i] = held->Clone();
           } else {
-            StoredForm* form = block == nullptr ? nullptr : matcher.Best(block->complete, content);
+            StoredForm* form =
+                block == nullptr ? nullptr : matcher.Best(block->complete, content, now);
             if (form == nullptr || !TryPin(*form)) {
               present = std::min(present, i);
               return;
@@ -168,7 +170,8 @@ void StoreCore::Unpin(StoredForm& form) {
   tree_.Changed(block);
 }
 
-std::vector<FormInfo> StoreCore::Forms(const Fingerprint& fingerprint, const BlockKey& key) const {
+std::vector<FormInfo> StoreCore::Forms(const Fingerprint& fingerprint, const BlockKey& key,
+                                       TimePoint now) const {
   AcceptRule any;
   any.allow_summary = true;
   const AcceptMatcher matcher(any, codecs_);
@@ -176,7 +179,9 @@ std::vector<FormInfo> StoreCore::Forms(const Fingerprint& fingerprint, const Blo
   tree_.index().VisitAll(fingerprint, {&key, 1}, [&](size_t, const StoredBlock* block) {
     for (const StoredForm* form = block == nullptr ? nullptr : block->complete; form != nullptr;
          form = form->next) {
-      forms.push_back(form->info);
+      if (form->expires > now) {
+        forms.push_back(form->info);
+      }
     }
   });
   std::sort(forms.begin(), forms.end(),

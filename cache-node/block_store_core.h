@@ -17,6 +17,7 @@
 #include "cache-node/arena.h"
 #include "cache-node/block_store.h"
 #include "cache-node/block_store_accept.h"
+#include "cache-node/change_log.h"
 #include "cache-node/evict.h"
 #include "cache-node/index.h"
 #include "cache-node/index_tree.h"
@@ -57,7 +58,8 @@ class StoreCore final : public PinOwner {
   std::vector<FormInfo> Find(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                              const AcceptRule& accept, Touch touch, TimePoint now);
   std::vector<FormPin> Pin(const PinQuery& query, TimePoint now);
-  std::vector<FormInfo> Forms(const Fingerprint& fingerprint, const BlockKey& key) const;
+  std::vector<FormInfo> Forms(const Fingerprint& fingerprint, const BlockKey& key,
+                              TimePoint now) const;
   void TouchAll(const Fingerprint& fingerprint, std::span<const BlockKey> keys, TimePoint now);
   void Unpin(StoredForm& form) override TOKURA_EXCLUDES(mutex_);
   std::span<std::byte> Payload(const PartSlot& slot) const override;
@@ -65,6 +67,15 @@ class StoreCore final : public PinOwner {
   bool Remove(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now)
       TOKURA_EXCLUDES(mutex_);
   Maintenance Maintain(TimePoint now) TOKURA_EXCLUDES(mutex_);
+
+  uint64_t change_position() const { return log_.position(); }
+  absl::StatusOr<Changes> ChangesAfter(uint64_t position, size_t max) const {
+    return log_.After(position, max);
+  }
+  Inventory Describe(std::span<const BlockKey> keys, TimePoint now) const;
+  HeldKeys ListHeld(uint64_t cursor, size_t max) const TOKURA_EXCLUDES(mutex_);
+  void TouchKeys(std::span<const BlockKey> keys, TimePoint now) TOKURA_EXCLUDES(mutex_);
+  size_t MarkOrphans(std::span<const BlockKey> keys) TOKURA_EXCLUDES(mutex_);
 
   StoreStats stats() const TOKURA_EXCLUDES(mutex_);
   StoreCounters counters() const TOKURA_EXCLUDES(mutex_);
@@ -98,7 +109,8 @@ class StoreCore final : public PinOwner {
                                              StoredBlock& block, TimePoint now)
       TOKURA_REQUIRES(mutex_);
   void CountWaiting(StoredBlock& block) TOKURA_REQUIRES(mutex_);
-  bool IsCovered(const StoredBlock& block, CodecId codec, uint32_t group_mask) const
+  bool IsCovered(const StoredForm& wanted, TimePoint now) const TOKURA_REQUIRES(mutex_);
+  bool IsCovered(const StoredBlock& block, CodecId codec, uint32_t group_mask, TimePoint now) const
       TOKURA_REQUIRES(mutex_);
   absl::Status CheckCommit(const Pending& pending, const kernels::PartInfo& info) const
       TOKURA_REQUIRES(mutex_);
@@ -119,6 +131,7 @@ class StoreCore final : public PinOwner {
   void FreeIfUnused(StoredForm& form) TOKURA_REQUIRES(mutex_);
   bool TakeFromReaders(StoredForm& form) TOKURA_REQUIRES(mutex_);
   bool EvictOldIncomplete(Duration stalled, TimePoint now) TOKURA_REQUIRES(mutex_);
+  bool EvictExpired(TimePoint now) TOKURA_REQUIRES(mutex_);
   bool EvictBlock(StoredBlock& block, EvictReason reason, TimePoint now) TOKURA_REQUIRES(mutex_);
   bool EvictUseless(EvictBudget& budget, TimePoint now) TOKURA_REQUIRES(mutex_);
   bool EvictNext(EvictReason reason, EvictBudget& budget, TimePoint now) TOKURA_REQUIRES(mutex_);
@@ -153,7 +166,7 @@ class StoreCore final : public PinOwner {
   std::atomic<uint64_t> pinned_forms_{0};
   std::atomic<uint64_t> pinned_bytes_{0};
 
-  mutable Mutex mutex_;  // before the index's shard locks and the codec table's
+  mutable Mutex mutex_;  // before the index's shard locks, the codec table's and the log's
   VictimQueue queue_;    // Touch without the lock, everything else with it
   ChainTree tree_;       // index() without the lock, everything else with it
   ExtentAllocator allocator_ TOKURA_GUARDED_BY(mutex_);
@@ -161,6 +174,9 @@ class StoreCore final : public PinOwner {
   std::map<uint64_t, Pending> pending_ TOKURA_GUARDED_BY(mutex_);
   uint64_t next_id_ TOKURA_GUARDED_BY(mutex_) = 1;
   std::set<std::pair<TimePoint, uint32_t>> incomplete_ TOKURA_GUARDED_BY(mutex_);  // (start, form)
+  std::set<std::pair<TimePoint, uint32_t>> expiring_
+      TOKURA_GUARDED_BY(mutex_);  // (end of life, complete form)
+  ChangeLog log_;                 // appended to under the lock, after the change can be seen
   uint64_t window_cursor_ TOKURA_GUARDED_BY(mutex_) = 0;  // where the search for windows goes on
   bool evicting_ TOKURA_GUARDED_BY(mutex_) = false;       // between the watermarks, on the way down
   StoreStats stats_

@@ -53,6 +53,10 @@ void StoreCore::Unlink(StoredForm& form) {
     TOKURA_CHECK(incomplete_.erase({form.started, form.handle}) == 1);
     return;
   }
+  log_.Append(block.key);
+  if (form.expires != TimePoint::max()) {
+    TOKURA_CHECK(expiring_.erase({form.expires, form.handle}) == 1);
+  }
   stats_.blocks -= block.complete == nullptr ? 1 : 0;
   --stats_.forms;
   stats_.stored_bytes -= form.info.stored_bytes;
@@ -186,13 +190,22 @@ bool StoreCore::EvictOldIncomplete(Duration stalled, TimePoint now) {
   return false;
 }
 
-// Evict one form that nobody can use: of a stalled set or of an orphan. False: there is none that
-// may go, or the budget is spent.
+// Drop the form whose time passed first, if any has. Readers keep the bytes that they pin.
+bool StoreCore::EvictExpired(TimePoint now) {
+  if (expiring_.empty() || expiring_.begin()->first > now) {
+    return false;
+  }
+  Drop(*forms_.Get(expiring_.begin()->second), EvictReason::kExpired, now);
+  return true;
+}
+
+// Evict one form that nobody can use: of a stalled set, past its time to live, or of an orphan.
+// False: there is none that may go, or the budget is spent.
 bool StoreCore::EvictUseless(EvictBudget& budget, TimePoint now) {
   if (budget.forms == 0) {
     return false;
   }
-  if (EvictOldIncomplete(options_.lease_age, now)) {
+  if (EvictOldIncomplete(options_.lease_age, now) || EvictExpired(now)) {
     --budget.forms;
     return true;
   }
@@ -301,7 +314,8 @@ Maintenance StoreCore::Maintain(TimePoint now) {
   Maintenance out;
   FindOverdue(now, out);
   EvictBudget budget{kEvictFormsPerCall, kStepsPerCall, kSearchPerCall};
-  while (budget.forms > 0 && EvictOldIncomplete(options_.incomplete_age, now)) {
+  while (budget.forms > 0 &&
+         (EvictOldIncomplete(options_.incomplete_age, now) || EvictExpired(now))) {
     --budget.forms;
   }
   out.more = tree_.PropagateOrphans(kOrphanStepsPerCall) || out.more;

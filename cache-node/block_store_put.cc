@@ -20,6 +20,15 @@ size_t PartsOf(const FormInfo& info) {
   return static_cast<size_t>(std::popcount(info.group_mask)) * info.shards;
 }
 
+// Longer is as good as for ever, and would come near to what sums of time points hold.
+constexpr Duration kTtlMax = std::chrono::hours(24 * 3650);
+
+// Of two times to live, of which 0 is none.
+Duration ShorterTtl(Duration a, Duration b) {
+  const Duration shorter = a == Duration{} || b == Duration{} ? std::max(a, b) : std::min(a, b);
+  return std::min(shorter, kTtlMax);
+}
+
 // The place of `part` in a vector kept ascending by part.
 template <typename T>
 auto PlaceOf(std::vector<T>& items, PartId part) {
@@ -120,7 +129,7 @@ absl::StatusOr<Reservation> StoreCore::Reserve(const ReserveRequest& request, Ti
 absl::StatusOr<Reservation> StoreCore::ReservePart(const ReserveRequest& request, CodecId codec,
                                                    TimePoint now) {
   const StoredBlock* known = tree_.Find(request.fingerprint, request.key);
-  if (known != nullptr && IsCovered(*known, codec, request.group_mask)) {
+  if (known != nullptr && IsCovered(*known, codec, request.group_mask, now)) {
     return absl::AlreadyExistsError("the block is complete in this codec");
   }
   if (!MakeDescriptors(now)) {
@@ -128,7 +137,9 @@ absl::StatusOr<Reservation> StoreCore::ReservePart(const ReserveRequest& request
   }
   StoredBlock* block =
       tree_.GetOrCreate(request.fingerprint, request.key, {request.parent, request.position});
-  TOKURA_CHECK(block != nullptr);
+  if (block == nullptr) {
+    return absl::ResourceExhaustedError("too many namespaces have a block of this key");
+  }
   TOKURA_ASSIGN_OR_RETURN(StoredForm * form, IncompleteForm(request, codec, *block, now));
   if (HasPart(*form, request.part)) {
     return absl::AlreadyExistsError("this part of this content is stored");
@@ -191,6 +202,7 @@ absl::StatusOr<StoredForm*> StoreCore::IncompleteForm(const ReserveRequest& requ
     if (form->info.group_mask != request.group_mask || form->info.shards != request.shards) {
       return absl::InvalidArgumentError("this content was announced with other groups or shards");
     }
+    form->ttl = ShorterTtl(form->ttl, request.ttl);
     return form;
   }
   if (sets >= kIncompleteSetsMax) {
@@ -204,14 +216,21 @@ absl::StatusOr<StoredForm*> StoreCore::IncompleteForm(const ReserveRequest& requ
   form->info.group_mask = request.group_mask;
   form->info.shards = request.shards;
   form->started = form->progressed = now;
+  form->ttl = ShorterTtl(Duration{}, request.ttl);
   ++block.forms;
   LinkIncomplete(*form);
   return form;
 }
 
-bool StoreCore::IsCovered(const StoredBlock& block, CodecId codec, uint32_t group_mask) const {
+bool StoreCore::IsCovered(const StoredForm& wanted, TimePoint now) const {
+  return IsCovered(*wanted.block, wanted.info.codec, wanted.info.group_mask, now);
+}
+
+bool StoreCore::IsCovered(const StoredBlock& block, CodecId codec, uint32_t group_mask,
+                          TimePoint now) const {
   for (const StoredForm* form = block.complete; form != nullptr; form = form->next) {
-    if (form->info.codec == codec && (group_mask & ~form->info.group_mask) == 0) {
+    if (form->info.codec == codec && (group_mask & ~form->info.group_mask) == 0 &&
+        form->expires > now) {
       return true;
     }
   }
@@ -225,7 +244,8 @@ Held StoreCore::Holds(const HeldQuery& query) const {
   if (block == nullptr || !codec.has_value()) {
     return Held::kNo;
   }
-  if (IsCovered(*block, *codec, query.group_mask)) {
+  // Also when its time has passed since: the put did what it should.
+  if (IsCovered(*block, *codec, query.group_mask, TimePoint{})) {
     return Held::kVisible;
   }
   StoredForm* set = block->incomplete;
@@ -276,8 +296,7 @@ absl::StatusOr<CommitResult> StoreCore::Commit(uint64_t id, const kernels::PartI
   StoredForm& form = *pending.form;
   const bool late = pending.overdue || form.state == StoredForm::State::kDoomed;
   // A repeated part, or another writer was first with the whole block.
-  const bool stored =
-      HasPart(form, pending.part) || IsCovered(*form.block, form.info.codec, form.info.group_mask);
+  const bool stored = HasPart(form, pending.part) || IsCovered(form, now);
   absl::Status status = CheckCommit(pending, info);
   if (late && !stored && !bugs_.accept_late_write) {
     status = absl::AbortedError("too late: the reservation has expired");
@@ -327,7 +346,7 @@ void StoreCore::StorePart(StoredForm& form, const Pending& pending, const kernel
 
 CommitResult StoreCore::CompleteForm(StoredForm& form, TimePoint now) {
   StoredBlock& block = *form.block;
-  if (IsCovered(block, form.info.codec, form.info.group_mask)) {
+  if (IsCovered(form, now)) {
     // Another writer was first. This set never was visible: no eviction, so no reason to count.
     Unlink(form);
     form.state = StoredForm::State::kDoomed;
@@ -342,11 +361,16 @@ CommitResult StoreCore::CompleteForm(StoredForm& form, TimePoint now) {
   form.completed = now;
   Unlink(form);
   form.state = StoredForm::State::kComplete;
+  if (form.ttl > Duration::zero()) {
+    form.expires = now + form.ttl;
+    expiring_.emplace(form.expires, form.handle);
+  }
   {
     MutexLock lock(tree_.index().MutexOf(block));
     form.next = block.complete;
     block.complete = &form;
   }
+  log_.Append(block.key);
   CountWaiting(block);
   stats_.blocks += form.next == nullptr ? 1 : 0;
   ++stats_.forms;
@@ -362,6 +386,7 @@ CommitResult StoreCore::CompleteForm(StoredForm& form, TimePoint now) {
   usage.logical_bytes += form.info.logical_bytes;
   queue_.Touch(block, now);
   block.parked = false;
+  tree_.SetMarked(block, OrphanMark::kNo);
   tree_.Changed(block);
   ++counters_.commits_visible;
   return CommitResult::kVisible;

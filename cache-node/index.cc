@@ -11,40 +11,72 @@ BlockIndex::BlockIndex(const SlotPool<StoredBlock>& blocks) : blocks_(blocks) {
 }
 
 size_t BlockIndex::Hash::operator()(uint32_t handle) const {
-  const StoredBlock& block = *blocks->Get(handle);
-  return (*this)(Name{block.fingerprint, block.key});
+  return (*this)(blocks->Get(handle)->key);
 }
 
-size_t BlockIndex::Hash::operator()(const Name& name) const {
-  return absl::HashOf(name.fingerprint, name.key);
+size_t BlockIndex::Hash::operator()(const BlockKey& key) const {
+  return absl::HashOf(key);
 }
 
-bool BlockIndex::Equal::operator()(uint32_t handle, const Name& name) const {
-  const StoredBlock& block = *blocks->Get(handle);
-  return block.key == name.key && block.fingerprint == name.fingerprint;
+bool BlockIndex::Equal::operator()(uint32_t handle, const BlockKey& key) const {
+  return blocks->Get(handle)->key == key;
 }
 
-StoredBlock* BlockIndex::FindLocked(const Shard& shard, const Name& name) const {
-  const auto found = shard.handles.find(name);
+StoredBlock* BlockIndex::FirstLocked(const Shard& shard, const BlockKey& key) const {
+  const auto found = shard.handles.find(key);
   return found == shard.handles.end() ? nullptr : blocks_.Get(*found);
+}
+
+StoredBlock* BlockIndex::OfSpace(StoredBlock* first, const Fingerprint& fingerprint) {
+  while (first != nullptr && first->fingerprint != fingerprint) {
+    first = first->namesake;
+  }
+  return first;
 }
 
 StoredBlock* BlockIndex::Find(const Fingerprint& fingerprint, const BlockKey& key) const {
   const Shard& shard = ShardOf(key);
   MutexLock lock(shard.mutex);
-  return FindLocked(shard, Name{fingerprint, key});
+  return OfSpace(FirstLocked(shard, key), fingerprint);
 }
 
-void BlockIndex::Insert(const StoredBlock& block) {
+bool BlockIndex::Insert(StoredBlock& block) {
   Shard& shard = ShardOf(block.key);
   MutexLock lock(shard.mutex);
-  TOKURA_CHECK(shard.handles.insert(block.handle).second);
+  StoredBlock* last = FirstLocked(shard, block.key);
+  if (last == nullptr) {
+    TOKURA_CHECK(shard.handles.insert(block.handle).second);
+    return true;
+  }
+  size_t count = 1;
+  for (last->shares_key = true; last->namesake != nullptr; last = last->namesake) {
+    ++count;
+  }
+  if (count >= kNamesakesMax) {
+    return false;
+  }
+  last->namesake = &block;
+  block.shares_key = true;
+  return true;
 }
 
-void BlockIndex::Erase(const StoredBlock& block) {
+void BlockIndex::Erase(StoredBlock& block) {
   Shard& shard = ShardOf(block.key);
   MutexLock lock(shard.mutex);
-  TOKURA_CHECK(shard.handles.erase(block.handle) == 1);
+  StoredBlock* before = FirstLocked(shard, block.key);
+  TOKURA_CHECK(before != nullptr);
+  if (before == &block) {
+    TOKURA_CHECK(shard.handles.erase(block.handle) == 1);
+    if (block.namesake != nullptr) {
+      TOKURA_CHECK(shard.handles.insert(block.namesake->handle).second);
+    }
+    return;
+  }
+  while (before->namesake != &block) {
+    before = before->namesake;
+    TOKURA_CHECK(before != nullptr);
+  }
+  before->namesake = block.namesake;
 }
 
 }  // namespace tokura::node

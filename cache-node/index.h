@@ -55,6 +55,7 @@ struct StoredForm {
   StoredBlock* block = nullptr;
   FormInfo info;
   std::vector<PartSlot> parts;  // ascending by part
+  TimePoint expires = TimePoint::max();
   // In the block's list of complete forms (see StoredBlock) or of incomplete ones.
   StoredForm* next = nullptr;
   // The store's lock.
@@ -64,6 +65,7 @@ struct StoredForm {
   TimePoint started{};
   TimePoint progressed{};
   TimePoint completed{};
+  Duration ttl{};  // 0: none
 };
 
 // How soon a block is evicted: the smallest goes first.
@@ -85,21 +87,24 @@ struct StoredBlock {
   std::atomic<int64_t> touched_ns{0};
   // Changed under the store's lock *and* the shard's; read under either.
   StoredForm* complete = nullptr;
+  StoredBlock* namesake = nullptr;  // the next block of the same key, in another namespace
   // The store's lock.
   StoredForm* incomplete = nullptr;
-  uint32_t forms = 0;  // descriptors that point here, doomed ones included
-  BlockKey parent_key;
+  uint32_t forms = 0;   // descriptors that point here, doomed ones included
+  BlockKey parent_key;  // fixed while there is a form, so that `complete` guards it as well
   uint32_t position = 0;
   StoredBlock* parent = nullptr;  // linked: parent->position + 1 == position
   StoredBlock* first_child = nullptr;
   StoredBlock* previous_sibling = nullptr;
   StoredBlock* next_sibling = nullptr;
   bool was_complete = false;
-  bool gone = false;      // was complete and is not any more: its children are orphans
-  bool orphan = false;    // its prefix is gone
-  bool in_queue = false;  // of the evictor, at `rank`
-  bool waiting = false;   // has incomplete forms only
-  bool parked = false;    // not queued because all its forms are pinned
+  bool gone = false;        // was complete and is not any more: its children are orphans
+  bool marked = false;      // coordinators say that its prefix is held nowhere
+  bool orphan = false;      // that, or the same of its parent, or its parent is gone
+  bool in_queue = false;    // of the evictor, at `rank`
+  bool waiting = false;     // has incomplete forms only
+  bool parked = false;      // not queued because all its forms are pinned
+  bool shares_key = false;  // has, or had, a namesake
   EvictRank rank;
 
   bool present() const { return complete != nullptr || incomplete != nullptr; }
@@ -168,17 +173,21 @@ class SlotPool {
   std::vector<uint32_t> free_;
 };
 
-// (fingerprint, key) → block. Thread-safe; Insert and Erase additionally need the store's lock,
-// which is taken before a shard's. Nothing iterates over it, so hash order shows nowhere.
+// (fingerprint, key) → block, and key → the blocks of that key in all namespaces. A key names its
+// namespace as well, so more than one block per key takes a writer that made its key up: they form
+// a short list. Thread-safe; Insert and Erase additionally need the store's lock, which is taken
+// before a shard's. Nothing iterates over it, so hash order shows nowhere.
 class BlockIndex {
  public:
   static constexpr size_t kShards = 16;
   static constexpr size_t kVisitMax = 256;
+  static constexpr size_t kNamesakesMax = 8;  // blocks of one key
 
   explicit BlockIndex(const SlotPool<StoredBlock>& blocks);
 
-  void Insert(const StoredBlock& block);
-  void Erase(const StoredBlock& block);
+  // False: kNamesakesMax blocks of this key are here.
+  bool Insert(StoredBlock& block);
+  void Erase(StoredBlock& block);
   StoredBlock* Find(const Fingerprint& fingerprint, const BlockKey& key) const;
   // What guards `block.complete` beside the store's lock.
   Mutex& MutexOf(const StoredBlock& block) const { return ShardOf(block.key).mutex; }
@@ -188,34 +197,37 @@ class BlockIndex {
   template <typename Visit>
   void VisitAll(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                 const Visit& visit) const;
+  // As VisitAll, with the first block of each key in any namespace; StoredBlock::namesake leads to
+  // the others.
+  template <typename Visit>
+  void VisitKeys(std::span<const BlockKey> keys, const Visit& visit) const;
 
  private:
-  struct Name {
-    const Fingerprint& fingerprint;
-    const BlockKey& key;
-  };
   struct Hash {
     using is_transparent = void;
     const SlotPool<StoredBlock>* blocks;
     size_t operator()(uint32_t handle) const;
-    size_t operator()(const Name& name) const;
+    size_t operator()(const BlockKey& key) const;
   };
   struct Equal {
     using is_transparent = void;
     const SlotPool<StoredBlock>* blocks;
     bool operator()(uint32_t a, uint32_t b) const { return a == b; }
-    bool operator()(uint32_t handle, const Name& name) const;
-    bool operator()(const Name& name, uint32_t handle) const { return (*this)(handle, name); }
+    bool operator()(uint32_t handle, const BlockKey& key) const;
+    bool operator()(const BlockKey& key, uint32_t handle) const { return (*this)(handle, key); }
   };
   struct alignas(64) Shard {
     explicit Shard(const SlotPool<StoredBlock>* blocks)
         : handles(16, Hash{blocks}, Equal{blocks}) {}
     mutable Mutex mutex;  // after the store's lock; nothing is locked while it is held
+    // The first block of each key.
     absl::flat_hash_set<uint32_t, Hash, Equal> handles TOKURA_GUARDED_BY(mutex);
   };
   static size_t ShardIndex(const BlockKey& key) { return key.bytes[15] % kShards; }
   Shard& ShardOf(const BlockKey& key) const { return *shards_[ShardIndex(key)]; }
-  StoredBlock* FindLocked(const Shard& shard, const Name& name) const TOKURA_REQUIRES(shard.mutex);
+  StoredBlock* FirstLocked(const Shard& shard, const BlockKey& key) const
+      TOKURA_REQUIRES(shard.mutex);
+  static StoredBlock* OfSpace(StoredBlock* first, const Fingerprint& fingerprint);
 
   const SlotPool<StoredBlock>& blocks_;
   std::vector<std::unique_ptr<Shard>> shards_;
@@ -224,6 +236,11 @@ class BlockIndex {
 template <typename Visit>
 void BlockIndex::VisitAll(const Fingerprint& fingerprint, std::span<const BlockKey> keys,
                           const Visit& visit) const {
+  VisitKeys(keys, [&](size_t i, StoredBlock* first) { visit(i, OfSpace(first, fingerprint)); });
+}
+
+template <typename Visit>
+void BlockIndex::VisitKeys(std::span<const BlockKey> keys, const Visit& visit) const {
   TOKURA_CHECK(keys.size() <= kVisitMax);
   // Sort the positions by shard; equal shards keep their order.
   uint16_t begin[kShards + 1] = {};
@@ -246,7 +263,7 @@ void BlockIndex::VisitAll(const Fingerprint& fingerprint, std::span<const BlockK
     const Shard& shard = *shards_[s];
     MutexLock lock(shard.mutex);
     for (uint16_t i = begin[s]; i < begin[s + 1]; ++i) {
-      visit(size_t{order[i]}, FindLocked(shard, Name{fingerprint, keys[order[i]]}));
+      visit(size_t{order[i]}, FirstLocked(shard, keys[order[i]]));
     }
   }
 }

@@ -12,7 +12,10 @@ StoredBlock* ChainTree::Create(const Fingerprint& fingerprint, const BlockKey& k
     block->fingerprint = fingerprint;
     block->key = key;
     block->position = position;
-    index_.Insert(*block);
+    if (!index_.Insert(*block)) {
+      blocks_.Release(block);
+      return nullptr;
+    }
   }
   return block;
 }
@@ -38,6 +41,7 @@ StoredBlock* ChainTree::GetOrCreate(const Fingerprint& fingerprint, const BlockK
   block->parent_key = place.parent_key;
   const bool was_orphan = block->orphan;
   block->orphan = false;
+  block->marked = false;
   LinkToParent(*block);
   if (block->orphan != was_orphan) {
     QueueOrphans(*block);
@@ -65,8 +69,22 @@ void ChainTree::LinkToParent(StoredBlock& block) {
     block.next_sibling->previous_sibling = &block;
   }
   parent->first_child = &block;
-  block.orphan = parent->orphan || parent->gone;
+  block.orphan = IsOrphan(block);
   Refile(*parent);
+}
+
+bool ChainTree::IsOrphan(const StoredBlock& block) {
+  const StoredBlock* parent = block.parent;
+  return block.marked || (parent != nullptr && (parent->orphan || parent->gone));
+}
+
+void ChainTree::SetMarked(StoredBlock& block, OrphanMark mark) {
+  block.marked = mark == OrphanMark::kYes;
+  if (const bool orphan = IsOrphan(block); orphan != block.orphan) {
+    block.orphan = orphan;
+    Refile(block);
+    QueueOrphans(block);
+  }
 }
 
 StoredBlock* ChainTree::Unlink(StoredBlock& block) {
@@ -138,7 +156,7 @@ bool ChainTree::PropagateOrphans(size_t steps) {
       continue;
     }
     work->second = child->next_sibling;
-    const bool orphan = child->parent->orphan || child->parent->gone;
+    const bool orphan = IsOrphan(*child);
     if (child->orphan != orphan) {
       child->orphan = orphan;
       Refile(*child);

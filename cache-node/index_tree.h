@@ -10,6 +10,8 @@
 
 namespace tokura::node {
 
+enum class OrphanMark { kNo, kYes };
+
 // The blocks and who builds on whom. A block names its parent when it is put; a parent that is not
 // here (yet) gets a descriptor without forms, so that the two find each other in either order.
 // Keeps the victim queue to the blocks that may go: complete, not parked, nobody's parent.
@@ -27,7 +29,8 @@ class ChainTree {
   StoredBlock* Find(const Fingerprint& fingerprint, const BlockKey& key) const {
     return index_.Find(fingerprint, key);
   }
-  // The block, made if need be; null when all descriptors are taken. A block that has no forms
+  // The block, made if need be; null when all descriptors are taken, or too many namespaces have a
+  // block of this key. A block that has no forms
   // learns its place in its chain from `parent_key` and `position`; for others they are ignored.
   struct Place {
     BlockKey parent_key;
@@ -36,6 +39,9 @@ class ChainTree {
   StoredBlock* GetOrCreate(const Fingerprint& fingerprint, const BlockKey& key, const Place& place);
   // The forms of `block`, or its parked flag, have changed.
   void Changed(StoredBlock& block);
+  // Whether coordinators say that the prefix of `block` is held nowhere. What builds on it follows
+  // with PropagateOrphans.
+  void SetMarked(StoredBlock& block, OrphanMark mark);
   // Forget `block`, and parents kept for it only, when nothing needs its descriptor.
   void ReleaseIfUnused(StoredBlock& block);
   // Pass orphan flags on to children, at most `steps` children. Returns whether any are left.
@@ -50,6 +56,7 @@ class ChainTree {
   // Takes `block` from its parent's children; returns the parent, which may be unused now.
   StoredBlock* Unlink(StoredBlock& block);
   void Refile(StoredBlock& block);
+  static bool IsOrphan(const StoredBlock& block);
   // The flags of `block` have changed: its children follow, from the first.
   void QueueOrphans(StoredBlock& block);
 
