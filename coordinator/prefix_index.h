@@ -6,6 +6,8 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +22,9 @@
 #include "proto/prefix_rule.h"
 
 namespace tokura::coordinator {
+
+struct Record;
+class RecordStore;
 
 // A life of a node, as a small number that its owner gives out (Inventory does).
 using NodeSlot = uint16_t;
@@ -106,6 +111,7 @@ struct BlockHolders {
   uint8_t count = 0;
   NodeSlot nodes[kMax] = {};
   std::span<const NodeSlot> span() const { return {nodes, count}; }
+  void Add(NodeSlot node);
 };
 
 // What the index tells its owner. Called within Locate and Work, for visible inventories only; must
@@ -211,9 +217,68 @@ class PrefixIndex {
   absl::Status CheckInvariants() const;
 
  private:
-  class Impl;
-  explicit PrefixIndex(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  enum class SourceState : uint8_t { kFree, kHidden, kVisible, kDropped };
+  struct Source {
+    NodeSlot node = 0;
+    SourceState state = SourceState::kFree;
+    uint64_t blocks = 0;
+    uint64_t forms = 0;
+  };
+  // A walk over the descendants of a vanished record, in slices. Links alone lead it: `at` is the
+  // record to look at, or (leaving) to go on from.
+  struct OrphanWalk {
+    uint32_t root = 0;  // 0: no walk
+    uint32_t at = 0;
+    bool leaving = false;
+  };
+  struct Scratch;
+  class Locator;
+
+  PrefixIndex(std::unique_ptr<RecordStore> records, PrefixIndexSink& sink);
+
+  void ApplyOne(SourceId source, const IndexUpdate& update, uint32_t hash, uint32_t parent_hash);
+  bool SetForms(uint32_t handle, SourceId source, std::span<const IndexedForm> forms);
+  size_t RemoveFormsOf(Record& record, SourceId source);
+  void LinkToParent(uint32_t handle, const BlockKey& parent, uint32_t parent_hash);
+  // The record has no forms: free it, or keep it for its children, who are orphans now.
+  void Vanished(uint32_t handle);
+  // Free a record that nothing needs any more; then look at its parent later.
+  void FreeIfUnneeded(uint32_t handle);
+
+  void Reap(size_t& steps);
+  void TellOrphans(size_t& steps);
+  void StartWalk();
+  void StepWalk();
+  void EndWalk();
+  void LeaveWalked(const Record& record);
+  void TellOrphan(const Record& record) const;
+  void Sweep(size_t& steps);
+  void SweepRecord(uint32_t handle, size_t& steps);
+  bool HasSource(const Record& record) const;
+
+  // One lookup of the record: its heat, and word to the nodes that hold it.
+  void TouchRecord(Record& record, uint32_t now_ticks);
+  template <typename Visit>
+  void VisitNodes(const Record& record, const Visit& visit) const;
+
+  absl::Status CheckRecord(uint32_t handle, std::vector<Source>& counted) const;
+
+  std::unique_ptr<RecordStore> records_;
+  PrefixIndexSink& sink_;
+  std::unique_ptr<Scratch> scratch_;  // of Locate, kept between calls
+  std::deque<FormClass> classes_;     // by id; never moved
+  std::map<FormClass, ClassId> class_ids_;
+  std::vector<Source> sources_{1};  // by id
+  std::vector<SourceId> free_sources_;
+  std::vector<SourceId> dropped_;  // being swept
+  uint32_t sweep_at_ = 0;          // the record that was swept last
+  std::deque<uint32_t> orphans_;   // vanished records whose descendants are to be told
+  OrphanWalk walk_;
+  std::vector<uint32_t> reap_;  // records that lost their last child while they had no forms
+  uint64_t blocks_ = 0;
+  uint64_t forms_ = 0;
+  uint64_t refused_blocks_ = 0;
+  uint64_t refused_forms_ = 0;
 };
 
 }  // namespace tokura::coordinator
