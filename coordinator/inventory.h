@@ -82,7 +82,8 @@ class Inventory {
 
   // Take a batch. Nothing of a refused one is applied.
   // INVALID_ARGUMENT: malformed; the message names the column. FAILED_PRECONDITION: not the
-  // admitted life of that node.
+  // admitted life of that node. RESOURCE_EXHAUSTED: too many inventories are still being swept for
+  // a snapshot to begin; let the node begin it again later.
   absl::StatusOr<proto::InventoryReply> Apply(const proto::InventoryBatch& batch);
 
   // Do waiting work of the index in a bounded slice (PrefixIndex::Work); orphans wait while an
@@ -94,17 +95,40 @@ class Inventory {
  private:
   struct Stream {
     NodeLife life;
-    SourceId live = 0;      // what lookups see, once there was a first chunk
-    SourceId filling = 0;   // the snapshot under way; 0: none. `live` itself when it is the first
-    uint64_t snapshot = 0;  // its number,
+    SourceId live = 0;      // of the last finished snapshot and the deltas since; 0: there was none
+    SourceId filling = 0;   // of the snapshot under way; 0: there is none
+    uint64_t snapshot = 0;  // its number
     uint32_t next_chunk = 0;
     uint64_t begun_at = 0;     // the position of the log at which it began, and
     uint64_t filling_seq = 0;  // the one that it has reached
   };
+  // A batch as the index takes it, and its memory.
+  struct Updates {
+    std::vector<std::optional<ClassId>> classes;
+    std::vector<IndexedForm> forms;
+    std::vector<IndexUpdate> updates;
+  };
+  enum class Place { kFollows, kKnown, kGap };
+
+  absl::StatusOr<NodeSlot> TakeSlot();
+  void End(Stream& stream);
+  absl::StatusOr<Stream*> StreamOf(const proto::InventoryBatch& batch);
+  Place PlaceOf(const proto::InventoryBatch& batch, uint64_t seq) const;
+  void ReadUpdates(const proto::InventoryBatch& batch);
+  void ApplyDelta(Stream& stream, const proto::InventoryBatch& batch);
+  absl::Status ApplyChunk(Stream& stream, const proto::InventoryBatch& batch);
+  absl::Status BeginSnapshot(Stream& stream, const proto::InventoryBatch& batch);
+  void FinishSnapshot(Stream& stream);
+  void DropFilling(Stream& stream);
+  bool AllComplete() const;
 
   PrefixIndex& index_;
   const PlantedBugs bugs_;
   std::map<std::string, Stream, std::less<>> streams_;
+  std::vector<Stream*> by_slot_;    // null: free, or retiring
+  std::vector<NodeSlot> retiring_;  // of ended lives: free once they are swept
+  Updates scratch_;
+  InventoryStats stats_;
 };
 
 }  // namespace tokura::coordinator
