@@ -42,7 +42,7 @@ class Reconnector final : public ClientChannelOwner,
     Address address;
     ClientChannel::Options channel;  // HELLO: role, name and instance of this process (MakeHello)
     Breaker::Options breaker;
-    std::string component;  // whose log lines these are: "node", "coordinator"; a literal's text
+    std::string component;  // whose log lines these are: "node", "coordinator"
   };
 
   // `transport`, `random` and `owner` outlive OnLinkStopped. `random` spreads the retries: after a
@@ -82,12 +82,16 @@ class Reconnector final : public ClientChannelOwner,
   class CountedCall;
   enum class Phase : uint8_t { kDown, kUp, kDraining };
 
+  enum class Ended : uint8_t { kAnswered, kOtherwise };
+
   void Connect();
   void ScheduleRetry();
+  // Remember and log why the link is not usable; the breaker opens.
+  void Trouble(const absl::Status& why);
+  void Fail();
   void Lose(const absl::Status& why);
-  void RequestEnded(bool answered);
+  void RequestEnded(Ended how);
   void CloseIfDrained();
-  void LogTrouble(const absl::Status& why);
 
   Transport& transport_;
   Executor& executor_;
@@ -101,6 +105,7 @@ class Reconnector final : public ClientChannelOwner,
   absl::Status last_error_;
   std::string logged_trouble_;  // so that a dead peer is one line, not one per try
   Phase phase_ = Phase::kDown;
+  bool goodbye_ = false;  // the peer drains
   bool stopping_ = false;
   uint64_t generation_ = 0;  // of the channel: what an older one still says does not count
   uint64_t outstanding_ = 0;
