@@ -1,29 +1,22 @@
 #include "common/config_yaml.h"
 
 #include <algorithm>
-#include <exception>
 #include <set>
-#include <sstream>
 #include <utility>
 
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/yaml_document.h"
 
 namespace tokura {
 namespace {
 
-absl::Status At(const std::string& file_name, const YAML::Mark& mark, std::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file_name, ":", mark.line + 1, ": ", std::string(what)));
-}
-
 absl::StatusOr<YamlSetting> ReadSetting(const YAML::Node& key, const YAML::Node& value,
                                         const std::string& file_name) {
   if (!key.IsScalar()) {
-    return At(file_name, key.Mark(), "a key must be a name");
+    return YamlError(file_name, key.Mark(), "a key must be a name");
   }
   YamlSetting setting;
   setting.key = key.Scalar();
@@ -33,53 +26,20 @@ absl::StatusOr<YamlSetting> ReadSetting(const YAML::Node& key, const YAML::Node&
     return setting;
   }
   if (!value.IsSequence()) {
-    return At(file_name, key.Mark(),
-              absl::StrCat("'", setting.key, "' ",
-                           value.IsNull() ? "has no value" : "must be a value or a list, no map"));
+    return YamlError(
+        file_name, key.Mark(),
+        absl::StrCat("'", setting.key, "' ",
+                     value.IsNull() ? "has no value" : "must be a value or a list, no map"));
   }
   setting.shape = YamlSetting::Shape::kList;
   for (const YAML::Node& item : value) {
     if (!item.IsScalar()) {
-      return At(file_name, item.Mark(),
-                absl::StrCat("a list item of '", setting.key, "' must be a plain value"));
+      return YamlError(file_name, item.Mark(),
+                       absl::StrCat("a list item of '", setting.key, "' must be a plain value"));
     }
     setting.values.push_back(item.Scalar());
   }
   return setting;
-}
-
-// Remembers where a document begins and ignores what is in it.
-class DocumentStart final : public YAML::EventHandler {
- public:
-  const YAML::Mark& mark() const { return mark_; }
-
-  void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-
- private:
-  YAML::Mark mark_;
-};
-
-// The one document of `text`. YAML::LoadAll would tell about further ones, but never returns from
-// some malformed texts, for which yaml-cpp reports one empty document after the other.
-absl::StatusOr<YAML::Node> LoadOne(const std::string& text, const std::string& file_name) {
-  std::istringstream input(text);
-  YAML::Parser parser(input);
-  DocumentStart start;
-  if (parser.HandleNextDocument(start) && parser.HandleNextDocument(start)) {
-    return At(file_name, start.mark(), "a second document; there must be one");
-  }
-  return YAML::Load(text);
 }
 
 absl::StatusOr<std::vector<YamlSetting>> ReadDocument(const YAML::Node& document,
@@ -89,14 +49,14 @@ absl::StatusOr<std::vector<YamlSetting>> ReadDocument(const YAML::Node& document
     return settings;
   }
   if (!document.IsMap()) {
-    return At(file_name, document.Mark(), "must be a map of 'key: value' lines");
+    return YamlError(file_name, document.Mark(), "must be a map of 'key: value' lines");
   }
   std::set<std::string> seen;
   for (const auto& entry : document) {
     TOKURA_ASSIGN_OR_RETURN(YamlSetting setting, ReadSetting(entry.first, entry.second, file_name));
     if (!seen.insert(setting.key).second) {
-      return At(file_name, entry.first.Mark(),
-                absl::StrCat("'", setting.key, "' is there a second time"));
+      return YamlError(file_name, entry.first.Mark(),
+                       absl::StrCat("'", setting.key, "' is there a second time"));
     }
     settings.push_back(std::move(setting));
   }
@@ -121,18 +81,13 @@ bool IsPlain(std::string_view text) {
 
 absl::StatusOr<std::vector<YamlSetting>> ReadYamlSettings(std::string_view text,
                                                           const std::string& file_name) {
-  if (text.size() > kYamlBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": has more than ", kYamlBytesMax, " bytes"));
-  }
-  try {
-    TOKURA_ASSIGN_OR_RETURN(const YAML::Node document, LoadOne(std::string(text), file_name));
-    return ReadDocument(document, file_name);
-  } catch (const YAML::Exception& error) {
-    return At(file_name, error.mark, absl::StrCat("not YAML: ", error.msg));
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ": not YAML: ", error.what()));
-  }
+  std::vector<YamlSetting> settings;
+  TOKURA_RETURN_IF_ERROR(
+      ReadYamlDocument(text, file_name, [&](const YAML::Node& root) -> absl::Status {
+        TOKURA_ASSIGN_OR_RETURN(settings, ReadDocument(root, file_name));
+        return absl::OkStatus();
+      }));
+  return settings;
 }
 
 std::string QuoteYaml(std::string_view text) {

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/yaml_document.h"
 
 namespace tokura {
-
-inline constexpr size_t kYamlBytesMax = size_t{1} << 20;
 
 // One `key: value` line of a configuration file.
 struct YamlSetting {
