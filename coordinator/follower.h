@@ -46,6 +46,10 @@ class Follower final : public ClusterView {
 
  private:
   class Watch;
+  enum class Life : uint8_t { kStarting, kAdmitted };
+  // What a process of `node` gets that has this incarnation, by the members known.
+  absl::StatusOr<uint64_t> Known(const std::string& node, uint64_t incarnation, Life life) const;
+
   std::shared_ptr<Watch> watch_;  // owners: this and its own requests and timers under way
 };
 

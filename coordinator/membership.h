@@ -44,15 +44,15 @@ class Membership {
   // Names remembered, members among them; of the others the one that is gone longest is forgotten.
   static constexpr size_t kNamesMax = 4096;
   static constexpr size_t kTextBytesMax = 256;  // of a name or an address
-  // A higher one is a broken peer's: it would leave none to go on to.
-  static constexpr uint64_t kEpochMax = uint64_t{1} << 62;
+  // Of epochs and incarnations: a higher one is a broken peer's, and would leave none to go on to.
+  static constexpr uint64_t kNumberMax = uint64_t{1} << 62;
   // A new node's share grows in so many steps, each an epoch.
   static constexpr uint32_t kRampSteps = 10;
 
   Membership(Options options, PlantedBugs bugs, TimePoint start);
 
-  // What a process before this one left: incarnations already granted, and an epoch to go on
-  // above. Once, before requests.
+  // What a process before this one left, or another holder: incarnations already granted, and an
+  // epoch to go on above. Higher ones that are known here stay.
   void Restore(const Metadata& kept, TimePoint now);
   // The rules from the next epoch on.
   void SetPolicy(Policy policy);
@@ -74,11 +74,12 @@ class Membership {
   struct Draft {
     proto::ClusterState state;
     Metadata metadata;
+    uint64_t revision = 0;
   };
   // The next state, when it differs from the published one or somebody knows a higher epoch. None
   // while the cluster forms: until `forming` has passed since the start, or since somebody first
-  // named an epoch of an earlier life. A node that is new in a cluster of which nobody knows an
-  // epoch ends the waiting.
+  // named an epoch of an earlier life of the holder, for the nodes of that life to register. A node
+  // that registers while nobody knows of any epoch ends the waiting: the cluster is a new one.
   std::optional<Draft> NextDraft(TimePoint now) const;
   // `draft`, the last one that NextDraft gave, is in force. Changes since then stay for the next.
   void Publish(const Draft& draft);
@@ -96,36 +97,38 @@ class Membership {
     std::string address;
     std::string admin;
     uint64_t capacity_bytes = 0;
-    TimePoint joined;      // its age 0, on this clock
-    TimePoint last_heard;  // kGone: since when
+    TimePoint joined;  // its age 0, on this clock
+    TimePoint last_heard = TimePoint::min();
     uint32_t share_permille = 0;
-    uint64_t refuse_below_epoch = 0;
+    uint64_t refuse_below_epoch = 0;  // kLeaving: the epoch that said so; 0: not published yet
   };
-  using Nodes = std::map<std::string, Node>;
 
+  // The incarnation that `request` gets, given what is known of its name.
   absl::StatusOr<uint64_t> Grant(const Node* maybe_known,
                                  const proto::RegisterRequest& request) const;
-  absl::Status MakeRoom(const std::string& name);
-  void Admit(Node& node, const proto::RegisterRequest& request, TimePoint now);
-  void Heard(Node& node, TimePoint now);
-  void Leave(Node& node);
-  void Remove(Node& node, TimePoint now);
-  uint32_t ShareOf(const Node& node, TimePoint now) const;
-  void Age(Node& node, TimePoint now);
-  void Changed() { ++revision_; }
+  absl::Status MakeRoom(const Node* maybe_known);
+  void Admit(Node& node, const proto::RegisterRequest& request, uint64_t incarnation,
+             TimePoint now);
+  void Remove(Node& node);
+  void Judge(const std::string& name, Node& node, TimePoint now);
+  void SetState(Node& node, State state);
+  void SetShare(Node& node, TimePoint now);
+  proto::Member MemberOf(const std::string& name, const Node& node) const;
+  bool Forming(TimePoint now) const { return now < forming_until_; }
 
   const Options options_;
   const PlantedBugs bugs_;
-  Nodes nodes_;
+  std::map<std::string, Node> nodes_;
   size_t members_ = 0;
-  Policy policy_;
-  uint64_t policy_version_ = 0;  // the epoch that brought these rules; 0: the next one
+  std::optional<Policy> policy_;
+  uint64_t policy_version_ = 0;   // the epoch that brought these rules; 0: none yet
+  uint64_t policy_revision_ = 0;  // of the draft that has them first
   proto::ClusterState published_;
   uint64_t revision_ = 0;  // of the draft
   uint64_t published_revision_ = 0;
   uint64_t named_epoch_ = 0;  // the highest that anybody knows
   TimePoint forming_until_;
-  bool formed_ = false;
+  bool waited_for_earlier_life_ = false;
   TimePoint last_tick_;
 };
 

@@ -42,25 +42,29 @@ class MembershipHolder final : public ClusterView {
   void NameEpoch(uint64_t epoch) override;
 
  private:
+  enum class Phase : uint8_t { kNew, kLoading, kIdle, kStoring, kStopped };
+
   // After anything that may have changed the draft: store it, if there is one to publish.
   void Advance();
+  void OnStored(const Membership::Draft& draft, const absl::Status& status);
   void Load();
   void OnLoaded(absl::StatusOr<Metadata> loaded);
-  void OnStored(const Membership::Draft& draft, const absl::Status& status);
+  void LoadLater(const char* event, const absl::Status& why);
   void ScheduleTick();
-  void Retry(void (MembershipHolder::*what)());
 
   Executor& executor_;
-  std::unique_ptr<MetadataStore> store_;
-  Options options_;
+  const std::unique_ptr<MetadataStore> store_;
+  const Duration store_retry_;
   Membership membership_;
+  bool has_policy_;
+  bool loaded_ = false;
   Listener on_change_;
-  enum class Phase : uint8_t { kNew, kLoading, kIdle, kStoring, kStopped };
   Phase phase_ = Phase::kNew;
   uint64_t stored_epoch_ = 0;  // what the store is expected to hold
   TimerId tick_timer_ = 0;
   TimerId retry_timer_ = 0;
-  std::shared_ptr<MembershipHolder*> self_;  // callbacks and tasks find out whether it still exists
+  // From Start to Stop: callbacks and timers find out whether they are still wanted.
+  std::shared_ptr<MembershipHolder*> self_;
 };
 
 }  // namespace tokura::coordinator

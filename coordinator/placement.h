@@ -19,6 +19,8 @@ namespace tokura::coordinator {
 // members, whatever their order. Immutable; thread-safe.
 class Placement {
  public:
+  static constexpr size_t kChoicesMax = 16;  // that one call can return
+
   // Nothing to choose from.
   Placement() = default;
   // Takes what it needs from `state`, for whose epoch it answers.
@@ -30,7 +32,7 @@ class Placement {
 
   // Fill `out` with the best members for the segment whose first block is `root`, best first, as
   // indices into state.members(). Returns how many there are: less than out.size() when there are
-  // not so many choices. O(choices × out.size()).
+  // not so many choices. Requires out.size() ≤ kChoicesMax. O(choices × out.size()).
   size_t Choose(const BlockKey& root, std::span<uint32_t> out) const;
 
  private:
@@ -40,7 +42,7 @@ class Placement {
     uint32_t member;
   };
   uint64_t epoch_ = 0;
-  std::vector<Candidate> candidates_;  // by name
+  std::vector<Candidate> candidates_;  // by the hash of the name
 };
 
 }  // namespace tokura::coordinator
