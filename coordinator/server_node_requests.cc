@@ -68,13 +68,14 @@ absl::StatusOr<ReplyBody> Report(ServerContext& context, const Caller& caller,
                                  std::span<const std::byte> body, const std::string& name) {
   proto::ReportRequest request;
   TOKURA_RETURN_IF_ERROR(ParseRequest(body, &request));
-  NodeTable::Node* node = context.nodes.Find(name, caller.connection);
-  if (node == nullptr) {
+  if (name.empty()) {
     return RegisterFirst();
   }
+  // The view first: to a life that has a successor it says so.
   TOKURA_ASSIGN_OR_RETURN(const uint64_t refuse_below, context.view->Report(name, request));
-  if (request.incarnation() != node->incarnation) {
-    return RegisterFirst();  // Under the incarnation that it has adopted since.
+  NodeTable::Node* node = context.nodes.Find(name, caller.connection);
+  if (node == nullptr || node->incarnation != request.incarnation()) {
+    return RegisterFirst();
   }
   context.nodes.Reported(*node, request, caller.now);
   auto reply = std::make_unique<proto::ReportReply>();
@@ -156,7 +157,8 @@ void ReviewNodes(ServerContext& context) {
   };
   for (const std::string& name : context.nodes.Erase(gone)) {
     context.inventory->Forget(name);
-    Log(LogLevel::kInfo, "coordinator", "node_forgotten", {{"node", name}});
+    LogLimited(context.peer_log, LogLevel::kInfo, "coordinator", "node_forgotten",
+               {{"node", name}});
   }
   context.nodes.Judge(context.state, *context.inventory);
 }
