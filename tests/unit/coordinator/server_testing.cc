@@ -98,6 +98,7 @@ TestPeer::Sent TestPeer::Send(net::Op op, const google::protobuf::MessageLite& b
   Sent sent;
   sent.call = std::make_shared<TestCall>();
   sent.call->executor = &host_.loop();
+  calls_.push_back(sent.call);
   host_.loop().Enter(
       [&] { sent.id = channel_->Send(op, body, host_.loop().Now() + deadline, sent.call); });
   return sent;

@@ -90,6 +90,7 @@ class TestPeer : public net::ClientChannelOwner {
  private:
   sim::SimHost host_;
   sim::SimTransport transport_;
+  std::vector<std::shared_ptr<TestCall>> calls_;  // kept for tests that look at them later
   std::unique_ptr<net::ClientChannel> channel_;
   std::optional<proto::Welcome> welcome_;
   std::optional<absl::Status> down_;
