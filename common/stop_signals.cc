@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace tokura {
 
@@ -30,6 +31,10 @@ int StopSignals::WaitForOne() const {
   while (sigwait(&set_, &number) != 0) {
   }
   return number;
+}
+
+void StopSignals::Raise() {
+  kill(getpid(), SIGTERM);
 }
 
 void StopSignals::LetThrough() const {

@@ -23,6 +23,8 @@ class StopSignals {
   void Block() const;
   // Returns the signal's number. Blocks.
   int WaitForOne() const;
+  // Let WaitForOne return, as if SIGTERM had come: the program has to end by itself. Any thread.
+  static void Raise();
   void LetThrough() const;
 
  private:
