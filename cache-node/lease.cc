@@ -21,6 +21,13 @@ struct LeaseUse::Shared {
   bool closing = false;
   bool expired = false;
   std::map<uint64_t, uint32_t> uses;  // connection → transfers under way
+
+  void SortByKey() {
+    by_key.resize(pins.size());
+    std::iota(by_key.begin(), by_key.end(), 0u);
+    std::stable_sort(by_key.begin(), by_key.end(),
+                     [&](uint32_t a, uint32_t b) { return pins[a].key() < pins[b].key(); });
+  }
 };
 
 LeaseUse::LeaseUse(LeaseTable* table, std::shared_ptr<Shared> lease, uint64_t connection)
@@ -105,11 +112,7 @@ absl::StatusOr<LeaseToken> LeaseTable::Acquire(std::string tenant, uint64_t owne
   lease->tenant = std::move(tenant);
   lease->owner = owner;
   lease->pins = std::move(pins);
-  lease->by_key.resize(lease->pins.size());
-  std::iota(lease->by_key.begin(), lease->by_key.end(), 0u);
-  std::stable_sort(lease->by_key.begin(), lease->by_key.end(), [&](uint32_t a, uint32_t b) {
-    return lease->pins[a].key() < lease->pins[b].key();
-  });
+  lease->SortByKey();
   const auto twice =
       std::adjacent_find(lease->by_key.begin(), lease->by_key.end(), [&](uint32_t a, uint32_t b) {
         return lease->pins[a].key() == lease->pins[b].key() &&
@@ -155,13 +158,42 @@ bool LeaseTable::Renew(const LeaseToken& token, std::string_view tenant, TimePoi
 
 bool LeaseTable::Release(const LeaseToken& token, std::string_view tenant, TimePoint now) {
   std::shared_ptr<Shared> ended;  // dropped outside the lock
+  std::vector<FormPin> taken;     // the same
   MutexLock lock(mutex_);
   Shared* lease = FindLive(token, tenant, now);
   if (lease == nullptr) {
+    if (options_.release_twice) {
+      taken = TakeOthersPins(token);
+    }
     return false;
+  }
+  if (options_.release_twice) {
+    for (const FormPin& pin : lease->pins) {
+      released_[token].push_back(pin.key());
+    }
   }
   ended = Close(*lease);
   return true;
+}
+
+std::vector<FormPin> LeaseTable::TakeOthersPins(const LeaseToken& token) {
+  std::vector<FormPin> taken;
+  const auto entry = released_.find(token);
+  for (const BlockKey& key : entry == released_.end() ? std::vector<BlockKey>() : entry->second) {
+    for (const auto& [other, lease] : leases_) {
+      const auto pin = std::find_if(lease->pins.begin(), lease->pins.end(),
+                                    [&](const FormPin& held) { return held.key() == key; });
+      if (lease->uses.empty() && !lease->closing && pin != lease->pins.end()) {
+        taken.push_back(std::move(*pin));
+        lease->pins.erase(pin);
+        lease->SortByKey();
+        --pins_;
+        --owners_[lease->owner].pins;
+        break;
+      }
+    }
+  }
+  return taken;
 }
 
 std::shared_ptr<LeaseTable::Shared> LeaseTable::Close(Shared& lease) {

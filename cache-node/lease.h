@@ -68,6 +68,7 @@ class LeaseTable {
     // Of these, what one owner may hold.
     uint32_t owner_leases_max = 16384;
     uint64_t owner_pins_max = uint64_t{1} << 20;
+    bool release_twice = false;  // planted bug (PlantedBugs)
   };
   struct Stats {
     uint64_t leases = 0;   // held and closing
@@ -119,6 +120,9 @@ class LeaseTable {
   // Refuse new uses; when there is none left, take the lease out. The caller drops what is returned
   // after the lock, because that unpins.
   std::shared_ptr<Shared> Close(Shared& lease) TOKURA_REQUIRES(mutex_);
+  // Only for the planted bug release_twice: of another lease on the blocks that `token`'s had, let
+  // go of the pins. Returns them to be dropped after the lock.
+  std::vector<FormPin> TakeOthersPins(const LeaseToken& token) TOKURA_REQUIRES(mutex_);
   void EndUse(Shared& lease, uint64_t connection);
   void MarkProgress(Shared& lease, TimePoint now);
 
@@ -134,6 +138,8 @@ class LeaseTable {
       TOKURA_GUARDED_BY(mutex_);                 // of leases_, closing ones included
   uint64_t pins_ TOKURA_GUARDED_BY(mutex_) = 0;  // of leases_
   uint64_t expired_total_ TOKURA_GUARDED_BY(mutex_) = 0;
+  // Only for the planted bug release_twice: what released leases held.
+  std::map<LeaseToken, std::vector<BlockKey>> released_ TOKURA_GUARDED_BY(mutex_);
 };
 
 }  // namespace tokura::node

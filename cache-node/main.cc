@@ -25,6 +25,8 @@ struct Flags {
   std::string admin = "127.0.0.1:0";
   std::string port_file;
   std::vector<std::string> coordinators;
+  std::string advertise;
+  int64_t change_log_max = static_cast<int64_t>(node.change_log_max);
   std::string disk_path;
   uint64_t disk_bytes = 0;
   uint64_t gpu_bytes = 0;
@@ -42,11 +44,6 @@ bool IsLoopback(const net::Address& address) {
 }
 
 absl::Status CheckNotYet(const Flags& flags) {
-  if (!flags.coordinators.empty()) {
-    return absl::InvalidArgumentError(
-        "--coordinator: this version has no coordinator; give clients this node's address "
-        "(--node)");
-  }
   if (!flags.disk_path.empty() || flags.disk_bytes != 0) {
     return absl::InvalidArgumentError(
         "--disk-path, --disk-bytes: this version has no disk tier; use --host-bytes");
@@ -65,6 +62,24 @@ absl::StatusOr<uint32_t> ToCount(const char* name, int64_t value) {
   return static_cast<uint32_t>(value);
 }
 
+// Where coordinators are and what they are told.
+absl::Status ResolveCluster(Flags* flags) {
+  NodeOptions& node = flags->node;
+  node.coordinators.clear();
+  for (const std::string& text : flags->coordinators) {
+    TOKURA_ASSIGN_OR_RETURN(net::Address address, net::Address::Parse(text));
+    node.coordinators.push_back(std::move(address));
+  }
+  if (!flags->advertise.empty()) {
+    TOKURA_ASSIGN_OR_RETURN(node.advertise, net::Address::Parse(flags->advertise));
+  }
+  if (flags->change_log_max < 0) {
+    return absl::InvalidArgumentError("change-log-max is negative");
+  }
+  node.change_log_max = static_cast<uint64_t>(flags->change_log_max);
+  return absl::OkStatus();
+}
+
 // Check the flags and complete the node's options.
 absl::Status Resolve(Flags* flags) {
   TOKURA_RETURN_IF_ERROR(CheckNotYet(*flags));
@@ -75,6 +90,7 @@ absl::Status Resolve(Flags* flags) {
   TOKURA_ASSIGN_OR_RETURN(node.blocks_max, ToCount("blocks-max", flags->blocks_max));
   TOKURA_ASSIGN_OR_RETURN(node.connections_max, ToCount("connections-max", flags->connections_max));
   TOKURA_ASSIGN_OR_RETURN(node.requests_max, ToCount("requests-max", flags->requests_max));
+  TOKURA_RETURN_IF_ERROR(ResolveCluster(flags));
   if (!IsLoopback(node.listen) && !flags->allow_unauthenticated) {
     return absl::InvalidArgumentError(
         absl::StrCat("--listen ", flags->listen,
@@ -94,6 +110,8 @@ void AddLimits(OptionTable& options, Flags& flags) {
   options.AddBytes("part-bytes-max", &node.part_bytes_max, "largest part that is stored");
   options.AddInt("keys-max", &flags.keys_max, "keys per lookup, acquire or remove");
   options.AddInt("blocks-max", &flags.blocks_max, "blocks per get or put");
+  options.AddInt("change-log-max", &flags.change_log_max,
+                 "changes that a coordinator may miss without a full inventory; 16 bytes each");
   options.AddInt("connections-max", &flags.connections_max, "connections at the same time");
   options.AddInt("requests-max", &flags.requests_max, "requests under way per connection");
   options.AddBytes("inflight-bytes-max", &node.inflight_bytes_max,
@@ -122,7 +140,9 @@ void AddOptions(OptionTable& options, Flags& flags) {
   options.AddBytes("host-bytes", &flags.node.host_bytes, "host memory for blocks");
   options.AddInt("io-threads", &flags.node.io_threads, "threads for clients' connections");
   options.AddStrings("coordinator", &flags.coordinators,
-                     "host:port of coordinators (not in this version)");
+                     "host:port of every coordinator; none: clients name this node themselves");
+  options.AddString("advertise", &flags.advertise,
+                    "host:port that coordinators tell clients; by default the one listened on");
   options.AddString("disk-path", &flags.disk_path,
                     "directory of the disk tier (not in this version)");
   options.AddBytes("disk-bytes", &flags.disk_bytes, "size of the disk tier (not in this version)");
@@ -132,6 +152,8 @@ void AddOptions(OptionTable& options, Flags& flags) {
   AddLimits(options, flags);
   options.AddExample("tokura-node --host-bytes 4GiB --listen 127.0.0.1:7421 --admin 127.0.0.1:7422",
                      "a node with 4 GiB for blocks, metrics on port 7422");
+  options.AddExample("tokura-node --coordinator 127.0.0.1:7400 --name node-1",
+                     "a node of a cluster, found through its coordinator");
   options.AddExample("tokura-node --port-file /run/tokura.ports",
                      "a node on free ports, written to a file once it is ready");
   options.AddCheck([&flags] { return Resolve(&flags); });
@@ -141,7 +163,7 @@ absl::Status Serve(const Flags& flags) {
   OwnPortFile port_file(flags.port_file);
   const StopSignals signals;
   absl::StatusOr<std::unique_ptr<NodeProcess>> process = absl::UnknownError("not started");
-  signals.RunBlocked([&] { process = NodeProcess::Start(flags.node); });
+  signals.RunBlocked([&] { process = NodeProcess::Start(flags.node, StopSignals::Raise); });
   TOKURA_RETURN_IF_ERROR(process.status());
   signals.Block();
   const NodeProcess::Addresses addresses = (*process)->addresses();
@@ -149,7 +171,9 @@ absl::Status Serve(const Flags& flags) {
       {{"data", addresses.data.ToString()}, {"admin", addresses.admin.ToString()}}));
   const int signal = signals.WaitForOne();
   signals.LetThrough();
+  const absl::Status failure = (*process)->failure();
   (*process)->Shutdown();
+  TOKURA_RETURN_IF_ERROR(failure);
   Log(LogLevel::kInfo, "node", "stopped", {{"signal", signal}});
   return absl::OkStatus();
 }

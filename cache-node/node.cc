@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cache-node/block_store.h"
+#include "cache-node/coordinator_links.h"
 #include "cache-node/server_context.h"
 #include "cache-node/server_loop.h"
 #include "cache-node/server_maintenance.h"
@@ -46,31 +49,47 @@ Duration TickOf(const NodeOptions& options) {
   return std::clamp(options.lease_age / 20, kTickMin, kTickMax);
 }
 
-class NodeImpl final : public Node {
+// How long a drain waits for coordinators to know, as a share of drain_timeout and at most.
+constexpr int kLeaveShare = 4;
+constexpr Duration kLeaveMax = std::chrono::seconds(1);
+
+class NodeImpl final : public Node, public CoordinatorLinks::Owner {
  public:
   NodeImpl(const Dependencies& dependencies, std::shared_ptr<ServerContext> context);
   ~NodeImpl() override;
 
   absl::Status Start() override;
   net::Address address() const override { return address_; }
-  uint64_t incarnation() const override { return context_->incarnation; }
-  bool superseded() const override { return false; }
+  uint64_t incarnation() const override { return context_->incarnation.load(); }
+  bool superseded() const override { return superseded_.load(); }
   void Drain(Task done) override;
   absl::Status Healthy() const override;
   absl::Status Ready() const override;
   Accounting accounting() const override;
 
  private:
+  void OnAdopt(uint64_t incarnation) override;
+  void OnSuperseded(const absl::Status& why) override;
+  void DrainConnections(Task done);
+
   const std::vector<net::Transport*> transports_;
   const std::shared_ptr<ServerContext> context_;    // owners: see ServerContext
   std::vector<std::shared_ptr<ServerLoop>> loops_;  // one per transport; owners: see ServerLoop
   std::unique_ptr<net::Listener> listener_;
   net::Address address_;
   std::atomic<bool> listening_{false};
+  const std::shared_ptr<CoordinatorLinks> links_;  // shared with the first loop's tick
+  const std::function<void()> maybe_on_superseded_;
+  absl::Status superseded_why_;  // written once, before superseded_
+  std::atomic<bool> superseded_{false};
 };
 
 NodeImpl::NodeImpl(const Dependencies& dependencies, std::shared_ptr<ServerContext> context)
-    : transports_(dependencies.transports), context_(std::move(context)) {
+    : transports_(dependencies.transports),
+      context_(std::move(context)),
+      links_(std::make_shared<CoordinatorLinks>(context_, *transports_.front(), dependencies.random,
+                                                *this)),
+      maybe_on_superseded_(dependencies.maybe_on_superseded) {
   auto maintenance = std::make_shared<ServerMaintenance>(context_, transports_.front()->executor());
   ServerLoop::Options options;
   options.tick = TickOf(context_->options);
@@ -79,7 +98,10 @@ NodeImpl::NodeImpl(const Dependencies& dependencies, std::shared_ptr<ServerConte
   for (net::Transport* transport : transports_) {
     std::function<void(TimePoint)> on_tick;
     if (options.index == 0) {
-      on_tick = [maintenance](TimePoint now) { maintenance->Tick(now); };
+      on_tick = [links = links_, maintenance](TimePoint now) {
+        maintenance->Tick(now);
+        links->Sample();
+      };
     }
     loops_.push_back(
         std::make_shared<ServerLoop>(context_, *transport, options, std::move(on_tick)));
@@ -120,13 +142,48 @@ absl::Status NodeImpl::Start() {
   Log(LogLevel::kInfo, "node", "listening",
       {{"name", context_->options.name},
        {"address", address_.ToString()},
-       {"incarnation", context_->incarnation},
+       {"incarnation", context_->incarnation.load()},
        {"host_bytes", context_->options.host_bytes},
        {"io_threads", transports_.size()}});
+  links_->Start(address_);
   return absl::OkStatus();
 }
 
+void NodeImpl::OnAdopt(uint64_t incarnation) {
+  context_->incarnation.store(incarnation);
+  for (const std::shared_ptr<ServerLoop>& loop : loops_) {
+    loop->EndLivesBelow(incarnation);
+  }
+}
+
+void NodeImpl::OnSuperseded(const absl::Status& why) {
+  Log(LogLevel::kError, "node", "superseded",
+      {{"name", context_->options.name},
+       {"incarnation", context_->incarnation.load()},
+       {"reason", why.message()}});
+  superseded_why_ = why;
+  superseded_.store(true);
+  context_->draining.store(true);
+  listener_.reset();
+  for (const std::shared_ptr<ServerLoop>& loop : loops_) {
+    loop->EndLivesBelow(std::numeric_limits<uint64_t>::max());
+  }
+  if (maybe_on_superseded_) {
+    maybe_on_superseded_();
+  }
+}
+
 void NodeImpl::Drain(Task done) {
+  context_->leaving.store(true);
+  const Duration share = context_->options.drain_timeout / kLeaveShare;
+  const TimePoint deadline =
+      transports_.front()->executor().Now() + std::min<Duration>(share, kLeaveMax);
+  links_->Leave(deadline, [this, done = std::move(done)]() mutable {
+    DrainConnections([this, done = std::move(done)]() mutable { links_->Stop(std::move(done)); });
+  });
+}
+
+void NodeImpl::DrainConnections(Task done) {
   context_->draining.store(true);
   listener_.reset();
   Log(LogLevel::kInfo, "node", "draining",
@@ -169,7 +226,10 @@ absl::Status NodeImpl::Healthy() const {
 }
 
 absl::Status NodeImpl::Ready() const {
-  if (context_->draining.load()) {
+  if (superseded_.load()) {
+    return superseded_why_;
+  }
+  if (context_->leaving.load() || context_->draining.load()) {
     return absl::UnavailableError("draining");
   }
   return Healthy();
@@ -186,6 +246,35 @@ Node::Accounting NodeImpl::accounting() const {
   accounting.connections = context_->connections.load();
   accounting.largest_free_bytes = stats.largest_free_bytes;
   return accounting;
+}
+
+absl::Status ValidateCluster(const NodeOptions& options) {
+  constexpr size_t kCoordinatorsMax = 16;
+  constexpr uint64_t kChangeLogMin = 1024;
+  constexpr uint64_t kChangeLogMax = uint64_t{1} << 26;
+  if (options.coordinators.size() > kCoordinatorsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("coordinator: at most ", kCoordinatorsMax, " addresses"));
+  }
+  std::set<net::Address> seen;
+  for (const net::Address& address : options.coordinators) {
+    if (address.host.empty() || address.port == 0 || !seen.insert(address).second) {
+      return absl::InvalidArgumentError(absl::StrCat("coordinator: ", address.ToString(),
+                                                     " needs a host and a port, and comes once"));
+    }
+  }
+  const auto everywhere = [](const std::string& host) { return host == "0.0.0.0" || host == "::"; };
+  const std::string& advertised =
+      options.advertise.host.empty() ? options.listen.host : options.advertise.host;
+  if (!options.coordinators.empty() && everywhere(advertised)) {
+    return absl::InvalidArgumentError(absl::StrCat("advertise: others cannot connect to ",
+                                                   advertised, "; name this machine's address"));
+  }
+  if (options.change_log_max < kChangeLogMin || options.change_log_max > kChangeLogMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("change-log-max must be ", kChangeLogMin, " to ", kChangeLogMax));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -223,6 +312,7 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("keys-max must be 1 to ", kKeysMax, ", blocks-max 1 to keys-max"));
   }
+  TOKURA_RETURN_IF_ERROR(ValidateCluster(options));
   if (options.io_threads < 1 || options.io_threads > 256 || options.connections_max == 0 ||
       options.requests_max == 0 || options.inflight_bytes_max == 0) {
     return absl::InvalidArgumentError(
@@ -244,11 +334,12 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(Dependencies dependencies, No
   store.lease_age = options.lease_age;
   store.incomplete_age = options.incomplete_age;
   store.part_bytes_max = options.part_bytes_max;
+  store.change_log_max = options.coordinators.empty() ? 0 : options.change_log_max;
   auto context =
       std::make_shared<ServerContext>(std::move(options), bugs, dependencies.clock,
                                       dependencies.random, dependencies.pool, dependencies.metrics);
-  context->incarnation = context->options.incarnation != 0 ? context->options.incarnation
-                                                           : dependencies.clock.WallMicros();
+  context->incarnation.store(context->options.incarnation != 0 ? context->options.incarnation
+                                                               : dependencies.clock.WallMicros());
   TOKURA_ASSIGN_OR_RETURN(context->store, BlockStore::Create(store, bugs));
   TOKURA_ASSIGN_OR_RETURN(context->region,
                           dependencies.transports.front()->Register(context->store->arena()));

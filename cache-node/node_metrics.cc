@@ -32,7 +32,7 @@ constexpr absl::StatusCode kResults[] = {
 constexpr const char* kPutPartNames[kPutPartResults] = {"stored",  "held",    "no_space",
                                                         "corrupt", "invalid", "aborted"};
 constexpr const char* kConnectionEndNames[kConnectionEnds] = {"limit", "refused", "stuck",
-                                                              "violation"};
+                                                              "violation", "new_life"};
 constexpr const char* kFullQueueNames[kFullQueues] = {"offers", "blocks", "leases"};
 
 std::string CodeName(absl::StatusCode code) {

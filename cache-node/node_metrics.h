@@ -33,8 +33,9 @@ enum class ConnectionEnd : uint8_t {
   kRefused = 1,    // versions, another node expected, fenced, a malformed HELLO
   kStuck = 2,      // transfers, reservations or leases without progress for lease_age
   kViolation = 3,  // it broke the protocol behind a sound HELLO
+  kNewLife = 4,    // this node goes on under another incarnation, or another process has its name
 };
-inline constexpr size_t kConnectionEnds = 4;
+inline constexpr size_t kConnectionEnds = 5;
 
 // What was turned away because a bounded queue was full.
 enum class FullQueue : uint8_t {

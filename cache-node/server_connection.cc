@@ -62,7 +62,8 @@ net::ConnectionHandler* ServerConnection::Open(net::Transport& transport,
   options.timeouts.dead_after = node.dead_after;
   options.requests_max = node.requests_max;
   options.node = node.name;
-  options.incarnation = context().incarnation;
+  incarnation_ = context().incarnation.load();
+  options.incarnation = incarnation_;
   options.format_version = kernels::FormatVersionString();
   options.id = id_;
   options.maybe_log = &context().client_log;
@@ -191,10 +192,29 @@ absl::Status ServerConnection::MakeTransferRequest(const net::FrameHeader& frame
   } else {
     proto::PutRequest message;
     TOKURA_RETURN_IF_ERROR(ParseRequest(body, &message));
+    TOKURA_RETURN_IF_ERROR(CheckPlacement(message.placement_epoch()));
     TOKURA_ASSIGN_OR_RETURN(PutRequest::Announcement put, PutRequest::Read(message, blocks_max));
     *request = std::make_shared<PutRequest>(shared_from_this(), frame, std::move(put));
   }
   return absl::OkStatus();
+}
+
+absl::Status ServerConnection::CheckPlacement(uint64_t epoch) const {
+  if (context().bugs.accept_old_placement) {
+    return absl::OkStatus();
+  }
+  if (epoch == 0) {
+    return context().leaving.load() ? absl::UnavailableError("this node is draining")
+                                    : absl::OkStatus();
+  }
+  const uint64_t least = context().refuse_below_epoch.load();
+  if (epoch >= least) {
+    return absl::OkStatus();
+  }
+  context().cluster_metrics.PlacementRefused();
+  return absl::FailedPreconditionError(absl::StrCat("placed by epoch ", epoch,
+                                                    ", but this node takes puts from epoch ", least,
+                                                    " on only: plan again"));
 }
 
 void ServerConnection::OnPayload(net::ServerChannel&, const net::FrameHeader& frame,
@@ -312,6 +332,14 @@ void ServerConnection::ExpireLease(const LeaseToken& lease, TimePoint now) {
       Abort(ConnectionEnd::kStuck, "transfers outlive their lease");
       return;
     }
+  }
+}
+
+void ServerConnection::EndLife() {
+  if (!closed_ && !aborted_) {
+    aborted_ = true;
+    context().metrics.ConnectionEnded(ConnectionEnd::kNewLife);
+    channel_->Close(net::CloseMode::kAbort);
   }
 }
 

@@ -41,6 +41,8 @@ class ServerConnection final : public net::ServerChannelOwner,
   void OnClosed(net::ServerChannel& channel, absl::Status why) override;
 
   uint64_t id() const { return id_; }
+  // What its frames carry.
+  uint64_t incarnation() const { return incarnation_; }
   ServerContext& context() const;
   Executor& executor() const;
   TransferGate::Slot& slot() { return slot_; }
@@ -55,6 +57,8 @@ class ServerConnection final : public net::ServerChannelOwner,
   void ExpireLease(const LeaseToken& lease, TimePoint now);
   // Close at once, so that the transport completes everything that is under way.
   void Abort(ConnectionEnd why, const char* what);
+  // Close at once: this node goes on under another incarnation, or not at all.
+  void EndLife();
   // Say GOODBYE; close as soon as nothing is outstanding. New requests are refused from here on.
   void Drain();
   // Let go of all requests, for a node that is destroyed without a drain.
@@ -80,11 +84,14 @@ class ServerConnection final : public net::ServerChannelOwner,
   void StartTransferRequest(const net::FrameHeader& frame, std::span<const std::byte> body);
   absl::Status MakeTransferRequest(const net::FrameHeader& frame, std::span<const std::byte> body,
                                    std::shared_ptr<ServerRequest>* request);
+  // UNAVAILABLE, FAILED_PRECONDITION: this node does not take puts that were placed so.
+  absl::Status CheckPlacement(uint64_t epoch) const;
   void FillLimits(proto::Limits* limits) const;
   void CloseIfDrained();
 
   const std::shared_ptr<ServerLoop> loop_;
   const uint64_t id_;
+  uint64_t incarnation_ = 0;
   TransferGate::Slot slot_;
   std::unique_ptr<net::ServerChannel> channel_;
   std::string tenant_;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cache-node/block_store.h"
+#include "cache-node/cluster_metrics.h"
 #include "cache-node/lease.h"
 #include "cache-node/node.h"
 #include "cache-node/node_metrics.h"
@@ -27,21 +28,36 @@ struct ServerContext {
         bugs(planted_bugs),
         clock(node_clock),
         pool(worker_pool),
-        metrics(std::move(registry)),
+        metrics(registry),
+        cluster_metrics(std::move(registry)),
         client_log(clock, LogLimiter::Options{}),
-        leases({options.lease_age, options.lease_age_max}, random) {}
+        leases(LeaseOptions(options, bugs), random) {}
+
+  static LeaseTable::Options LeaseOptions(const NodeOptions& options, const PlantedBugs& bugs) {
+    LeaseTable::Options leases;
+    leases.lease_age = options.lease_age;
+    leases.lease_age_max = options.lease_age_max;
+    leases.release_twice = bugs.release_twice;
+    return leases;
+  }
 
   const NodeOptions options;
   const PlantedBugs bugs;
   const Clock& clock;
   WorkerPool& pool;
   NodeMetrics metrics;
+  ClusterMetrics cluster_metrics;
   LogLimiter client_log;  // of lines that clients can trigger
-  uint64_t incarnation = 0;
+  // Rises at most when a coordinator hands out a higher one; connections carry the one that they
+  // began with, and older ones are closed.
+  std::atomic<uint64_t> incarnation{0};
+  // Puts that an older membership than this placed are refused.
+  std::atomic<uint64_t> refuse_below_epoch{0};
   std::unique_ptr<BlockStore> store;
-  std::unique_ptr<net::MemoryRegion> region;  // the store's arena, registered
-  LeaseTable leases;                          // holds pins of the store: destroyed before it
-  std::atomic<bool> draining{false};
+  std::unique_ptr<net::MemoryRegion> region;    // the store's arena, registered
+  LeaseTable leases;                            // holds pins of the store: destroyed before it
+  std::atomic<bool> leaving{false};             // coordinators are being told; then it drains
+  std::atomic<bool> draining{false};            // nothing new is taken
   std::atomic<uint64_t> connections{0};         // established, all I/O threads
   std::atomic<uint64_t> next_connection_id{1};  // ids are unique in the node
 };

@@ -127,7 +127,7 @@ absl::StatusOr<ReplyBody> Stat(ServerContext& context, std::span<const std::byte
   auto reply = std::make_unique<proto::StatReply>();
   const StoreStats stats = context.store->stats();
   reply->set_node(context.options.name);
-  reply->set_incarnation(context.incarnation);
+  reply->set_incarnation(context.incarnation.load());
   reply->set_blocks(stats.blocks);
   reply->set_forms(stats.forms);
   reply->set_bytes_stored(stats.stored_bytes);

@@ -82,6 +82,16 @@ void ServerLoop::ExpireLease(const LeaseToken& lease, std::vector<uint64_t> conn
   });
 }
 
+void ServerLoop::EndLivesBelow(uint64_t incarnation) {
+  executor().Post([self = shared_from_this(), incarnation] {
+    self->ForEach([incarnation](ServerConnection& connection) {
+      if (connection.incarnation() < incarnation) {
+        connection.EndLife();
+      }
+    });
+  });
+}
+
 void ServerLoop::Drain(TimePoint deadline, Task done) {
   executor().Post([self = shared_from_this(), deadline, done = std::move(done)]() mutable {
     self->drained_ = std::move(done);

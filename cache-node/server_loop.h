@@ -39,6 +39,8 @@ class ServerLoop : public std::enable_shared_from_this<ServerLoop> {
   // Each of these posts to the loop. Any thread.
   void AbortConnections(std::vector<uint64_t> ids);
   void ExpireLease(const LeaseToken& lease, std::vector<uint64_t> connections);
+  // Close the connections of incarnations below this one.
+  void EndLivesBelow(uint64_t incarnation);
   // GOODBYE on every connection, close each when idle, all of them at `deadline`. `done` runs on
   // this loop when no connection is left.
   void Drain(TimePoint deadline, Task done);

@@ -19,6 +19,8 @@ constexpr size_t kPartsMax = size_t{1} << 16;  // of one PUT
 // A reply tells the reasons of the first failed blocks only; each is cut.
 constexpr int kReasonsMax = 64;
 constexpr size_t kReasonBytesMax = 256;
+// Longer times to live are as good as this (ten years), which a Duration holds.
+constexpr uint64_t kTtlMicrosMax = uint64_t{3650} * 24 * 3600 * 1'000'000;
 
 // A reason as protobuf text may carry it: what is not ASCII may come from the part's bytes.
 std::string ReasonText(absl::string_view message) {
@@ -85,6 +87,7 @@ absl::StatusOr<PutRequest::Announcement> PutRequest::Read(const proto::PutReques
   put.shards = message.shards();
   put.first_shard = message.first_shard();
   put.shard_count = message.shard_count();
+  put.ttl = std::chrono::microseconds(std::min(message.ttl_us(), kTtlMicrosMax));
   TOKURA_RETURN_IF_ERROR(CheckShape(put));
   return put;
 }
@@ -168,6 +171,7 @@ absl::StatusOr<Reservation> PutRequest::Reserve(const Offer& offer) {
   request.part = offer.part;
   request.bytes = offer.payload.size();
   request.owner = connection().id();
+  request.ttl = announced_.ttl;
   return connection().context().store->Reserve(request, Now());
 }
 

@@ -43,6 +43,7 @@ class PutRequest final : public ServerRequest {
     uint32_t shards = 0;
     uint32_t first_shard = 0;
     uint32_t shard_count = 0;
+    Duration ttl{};  // 0: none
     std::vector<BlockIds> blocks;
   };
   // INVALID_ARGUMENT names what is wrong.
