@@ -228,15 +228,14 @@ void Membership::NameEpoch(uint64_t epoch, TimePoint now) {
 }
 
 void Membership::Tick(TimePoint now) {
-  const Duration missed = now - last_tick_ - 2 * tick_interval();
+  const Duration gap = now - last_tick_;
+  const Duration missed = gap > 2 * tick_interval() ? gap - tick_interval() : Duration(0);
   last_tick_ = now;
   for (auto& [name, node] : nodes_) {
     if (node.state == State::kGone) {
       continue;
     }
-    if (missed > Duration(0)) {
-      node.last_heard = std::min(node.last_heard + missed, now);
-    }
+    node.last_heard = std::min(node.last_heard + missed, now);
     Judge(name, node, now);
   }
 }

@@ -131,7 +131,7 @@ absl::Status CheckBudget(const proto::PolicyRule& rule) {
   }
   TOKURA_ASSIGN_OR_RETURN(const kernels::CodecPreset codec,
                           kernels::FindCodec(rule.ingest_codec()));
-  if ((codec.k.raw() && codec.v.raw()) || codec.name == "fp8") {  // fp8 of an fp8 engine is exact
+  if (codec.k.raw() && codec.v.raw()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

@@ -17,7 +17,7 @@ inline constexpr size_t kPolicyTextBytesMax = size_t{1} << 16;
 //   rules:
 //     - tenant: chat          # a name, a prefix that ends with *, or * (the default)
 //       model: llama-3*       # the same
-//       ingest_codec: kivi4   # required
+//       ingest_codec: kivi4   # default: the client's own
 //       max_error: 0.12       # default: none
 //       accept_proxy_error: true  # default: false
 //       ttl: 24h              # default: none
