@@ -1,6 +1,7 @@
 #include "coordinator/prefix_index_locate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -39,6 +40,7 @@ PrefixIndex::Locator::Locator(PrefixIndex& index, const LocateQuery& query)
   }
   scratch_.classes.assign(index.classes_.size(), ClassView{});
   scratch_.handles.clear();
+  scratch_.handles.reserve(query.keys.size());
   if (query.accept->max_error.has_value()) {
     max_error_ = static_cast<float>(*query.accept->max_error);
   }
@@ -125,7 +127,13 @@ uint32_t PrefixIndex::Locator::MustFollow(const Record& record) {
 }
 
 void PrefixIndex::Locator::Choose(const Record& record, uint32_t block, uint32_t following) {
-  Candidate candidates[kFormsMax];
+  if (record.more == 0) {  // nearly all
+    Candidate only;
+    Considers(record.form, only);
+    runs_->Add(block, only);
+    return;
+  }
+  std::array<Candidate, kFormsMax> candidates;
   size_t count = 0;
   index_.records_->VisitForms(record, [&](const FormEntry& form) {
     if (Considers(form, candidates[count]) &&
@@ -134,18 +142,18 @@ void PrefixIndex::Locator::Choose(const Record& record, uint32_t block, uint32_t
     }
   });
   // The prefix ends where it does because every block of it has one.
-  Candidate* const end = candidates + count;
+  const Candidate* const begin = candidates.data();
+  const Candidate* const end = begin + count;
   const std::optional<NodeSlot> before = runs_->NodeBefore(block);
   const Candidate* chosen = std::min_element(
-      candidates, end,
-      [&](const Candidate& a, const Candidate& b) { return Better(a, b, before); });
+      begin, end, [&](const Candidate& a, const Candidate& b) { return Better(a, b, before); });
   runs_->Add(block, *chosen);
   if (count == 1) {
     return;
   }
   const std::optional<NodeSlot> alternate_before = alternates_->NodeBefore(block);
   const Candidate* alternate = nullptr;
-  for (const Candidate* candidate = candidates; candidate != end; ++candidate) {
+  for (const Candidate* candidate = begin; candidate != end; ++candidate) {
     if (candidate->source->use == NodeStanding::Use::kUsable &&
         candidate->source->node != chosen->source->node &&
         (alternate == nullptr || Better(*candidate, *alternate, alternate_before))) {
