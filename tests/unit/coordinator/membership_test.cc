@@ -488,61 +488,80 @@ TEST_F(MembershipTest, TheNameThatIsGoneLongestIsForgottenFirst) {
   EXPECT_EQ(*Register(AdmittedRequest("first", 100, 'z')), 100u);
 }
 
-// Whatever happens in whatever order: epochs rise, members are in order and within what was
-// registered, a lower incarnation never follows a higher one of its name, and a refused epoch is
-// one in which the node was said to be leaving.
-TEST_F(MembershipTest, InvariantsHoldUnderRandomEvents) {
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
-    sim::SimRandom random(seed);
-    options_.join_ramp = seconds(random.Below(20));
-    Restart();
-    std::map<std::string, uint64_t> highest;
-    std::map<uint64_t, proto::ClusterState> published;
-    for (int i = 0; i < 2000; ++i) {
-      const std::string name = absl::StrCat("n", random.Below(4));
-      const uint64_t incarnation = 1 + random.Below(30);
-      const auto process = static_cast<char>('a' + random.Below(6));
-      switch (random.Below(6)) {
-        case 0: {
-          auto request = NodeRequest(name, incarnation, process);
-          request.set_starting(random.Permille(500));
-          request.set_highest_epoch(random.Permille(20) ? random.Below(5000) : 0);
-          Register(request).IgnoreError();
-          break;
-        }
-        case 1:
-        case 2: {
-          const auto refuse = Report(name, highest[name], random.Permille(30));
-          if (refuse.ok() && *refuse > 0) {
-            ASSERT_EQ(published.count(*refuse), 1u);
-            bool leaving = false;
-            for (const proto::Member& member : published[*refuse].members()) {
-              leaving |= member.node() == name && member.state() == proto::Member::LEAVING;
-            }
-            ASSERT_TRUE(leaving) << *refuse;
-          }
-          break;
-        }
-        case 3:
-          membership_->ConnectionLost(name, highest[name]);
-          break;
-        default:
-          Pass(milliseconds(random.Below(800)));
-      }
-      if (random.Permille(700) && Publish() != 0) {
-        const proto::ClusterState& state = membership_->published();
-        ASSERT_TRUE(published.empty() || published.rbegin()->first < state.epoch());
-        published[state.epoch()] = state;
-        for (int m = 0; m < state.members_size(); ++m) {
-          const proto::Member& member = state.members(m);
-          ASSERT_TRUE(m == 0 || state.members(m - 1).node() < member.node());
-          ASSERT_GE(member.incarnation(), highest[member.node()]);
-          ASSERT_EQ(member.share_permille() == 0, member.state() == proto::Member::LEAVING);
-          highest[member.node()] = member.incarnation();
-        }
-      }
+// Whatever happens in whatever order: epochs rise, members are in order, a lower incarnation never
+// follows a higher one of its name, and a refused epoch is one in which the node was said to leave.
+class RandomMembershipTest : public MembershipTest {
+ protected:
+  void RandomEvent() {
+    const std::string name = absl::StrCat("n", random_.Below(4));
+    switch (random_.Below(6)) {
+      case 0:
+        Register(RandomRegister(name)).IgnoreError();
+        break;
+      case 1:
+      case 2:
+        CheckRefusal(name, Report(name, highest_[name], random_.Permille(30)));
+        break;
+      case 3:
+        membership_->ConnectionLost(name, highest_[name]);
+        break;
+      default:
+        Pass(milliseconds(random_.Below(800)));
     }
-    EXPECT_GT(published.size(), 100u);
+    if (random_.Permille(700) && Publish() != 0) {
+      CheckPublished();
+    }
+  }
+
+  proto::RegisterRequest RandomRegister(const std::string& name) {
+    proto::RegisterRequest request =
+        NodeRequest(name, 1 + random_.Below(30), static_cast<char>('a' + random_.Below(6)));
+    request.set_starting(random_.Permille(500));
+    request.set_highest_epoch(random_.Permille(20) ? random_.Below(5000) : 0);
+    return request;
+  }
+
+  void CheckRefusal(const std::string& name, const absl::StatusOr<uint64_t>& refuse_below) {
+    if (!refuse_below.ok() || *refuse_below == 0) {
+      return;
+    }
+    bool leaving = false;
+    for (const proto::Member& member : published_[*refuse_below].members()) {
+      leaving |= member.node() == name && member.state() == proto::Member::LEAVING;
+    }
+    EXPECT_TRUE(leaving) << name << " in epoch " << *refuse_below;
+  }
+
+  void CheckPublished() {
+    const proto::ClusterState& state = membership_->published();
+    EXPECT_TRUE(published_.empty() || published_.rbegin()->first < state.epoch());
+    published_[state.epoch()] = state;
+    std::string last;
+    for (const proto::Member& member : state.members()) {
+      EXPECT_LT(last, member.node());
+      EXPECT_GE(member.incarnation(), highest_[member.node()]);
+      EXPECT_EQ(member.share_permille() == 0, member.state() == proto::Member::LEAVING);
+      last = member.node();
+      highest_[last] = member.incarnation();
+    }
+  }
+
+  sim::SimRandom random_{1};
+  std::map<std::string, uint64_t> highest_;            // incarnation published, by name
+  std::map<uint64_t, proto::ClusterState> published_;  // by epoch
+};
+
+TEST_F(RandomMembershipTest, InvariantsHold) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    random_ = sim::SimRandom(seed);
+    highest_.clear();
+    published_.clear();
+    options_.join_ramp = seconds(random_.Below(20));
+    Restart();
+    for (int i = 0; i < 2000 && !HasFailure(); ++i) {
+      RandomEvent();
+    }
+    EXPECT_GT(published_.size(), 100u) << seed;
   }
 }
 
