@@ -22,6 +22,12 @@ absl::Status RegisterFirst() {
 // Make room in the index for the life that the view has granted.
 absl::StatusOr<NodeSlot> Admit(ServerContext& context, const proto::RegisterRequest& request,
                                uint64_t granted) {
+  if (context.bugs.accept_lower_incarnation) {
+    const NodeLife* known = context.inventory->Find(request.node());
+    if (known != nullptr && known->incarnation > granted) {
+      context.inventory->Forget(request.node());
+    }
+  }
   absl::StatusOr<NodeSlot> slot = context.inventory->Admit(request.node(), granted);
   if (absl::IsFailedPrecondition(slot.status()) && request.starting()) {
     // The members lag behind what was registered here: a new process is no zombie for that.

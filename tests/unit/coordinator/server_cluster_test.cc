@@ -118,6 +118,36 @@ TEST_F(ServerClusterTest, AReplacementGetsAHigherIncarnationAndTheZombieIsRefuse
   EXPECT_EQ(Report(replacement).epoch(), Watch(client, 0).epoch());
 }
 
+TEST_F(ServerClusterTest, ThePlantedBugLetsAZombieRegister) {
+  StartCoordinator(SmallOptions(), "10.0.0.1", {.accept_lower_incarnation = true});
+  TestNode old = StartNode("node-a", 10);
+  TestNode replacement = StartNode("node-a", 11);
+  Reconnect(old);
+  EXPECT_EQ(Register(old).incarnation(), 10u);
+  Inventory(old, old.Snapshot(1, 0, 2));
+  RunFor(milliseconds(10));
+  EXPECT_EQ(Prefix(Connect(), 1, 2), 2u);
+}
+
+TEST_F(ServerClusterTest, ANewProcessIsNoZombieForAFollowerThatLags) {
+  StartCoordinator(SmallOptions());
+  StartNode("node-b", 20);
+  CoordinatorOptions options = SmallOptions();
+  options.name = "coordinator-b";
+  options.metadata = "coordinator://" + coordinators_[0]->address.ToString();
+  TestCoordinator& follower = StartCoordinator(options, "10.0.0.2");
+  ASSERT_TRUE(RunUntil([&] { return follower.coordinator->accounting().epoch == 1; }));
+  TestNode first = MakeNode("node-a", 10, &follower);
+  Register(first);
+  TestNode second = MakeNode("node-a", 9, &follower);
+  EXPECT_EQ(Code(second.peer->Send(net::Op::kRegister, second.RegisterMessage())),
+            absl::StatusCode::kUnavailable)
+      << "the holder has still to say what it is to be";
+  second.starting = false;
+  EXPECT_EQ(Code(second.peer->Send(net::Op::kRegister, second.RegisterMessage())),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(ServerClusterTest, ANodeThatComesBackOnANewConnectionKeepsItsInventory) {
   StartCoordinator(SmallOptions());
   TestNode node = StartNode("node-a", 10);

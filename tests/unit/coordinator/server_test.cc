@@ -1,6 +1,7 @@
 // The coordinator behind its protocol, on the simulator: greeting, limits, broken requests, drain,
 // health, options.
 
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -245,6 +246,40 @@ TEST_F(ServerTest, BeforeTheFirstStateClientsAreSentElsewhere) {
   // A cluster without nodes takes no block.
   EXPECT_EQ(Code(client.Send(net::Op::kPlan, plan)), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Metric("tokura_coordinator_plan_blocks_total", {{"result", "unplaced"}}), 2);
+}
+
+// ---- policy ----
+
+TEST_F(ServerTest, TheRulesOfThePolicyReachWhoWatches) {
+  const std::string path = testing::TempDir() + "server_test_policy.yaml";
+  std::ofstream(path) << "rules:\n  - tenant: chat\n    ingest_codec: kivi4\n";
+  CoordinatorOptions options = SmallOptions();
+  options.policy_file = path;
+  StartCoordinator(options);
+  StartNode("node-a", 10);
+  const proto::ClusterState state = Watch(Connect(), 0);
+  ASSERT_EQ(state.rules_size(), 1);
+  EXPECT_EQ(state.rules(0).tenant(), "chat");
+  EXPECT_EQ(state.rules(0).ingest_codec(), "kivi4");
+  EXPECT_GT(state.policy_version(), 0u);
+  RunFor(milliseconds(150));
+  EXPECT_EQ(Metric("tokura_coordinator_policy_version"),
+            static_cast<double>(state.policy_version()));
+}
+
+TEST_F(ServerTest, ABrokenPolicyIsToldWithItsLine) {
+  const std::string path = testing::TempDir() + "server_test_broken_policy.yaml";
+  std::ofstream(path) << "rules:\n  - tenant: chat\n    ingest_codec: kivi4\n    colour: red\n";
+  sim::SimHost host(scheduler_, {});
+  sim::SimTransport transport(network_, host.loop());
+  CoordinatorOptions options = SmallOptions();
+  options.policy_file = path;
+  host.loop().Enter([&] {
+    const auto made = Coordinator::Create(
+        {transport, host, host.random(), std::make_shared<prometheus::Registry>()}, options);
+    EXPECT_EQ(made.status().code(), kInvalid);
+    EXPECT_THAT(std::string(made.status().message()), HasSubstr(path + ":4:"));
+  });
 }
 
 // ---- drain, health ----
