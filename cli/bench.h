@@ -25,7 +25,8 @@ struct BenchRow {
   double bound = 0;        // median of the bound, measured alternately with the value; 0: none
   std::string bound_name;  // what the bound is, in words; empty: none
   // Median of the paired ratios, achieved over bound, so that 1 is "as good as the bound": for
-  // rates value / bound, for times too (then smaller is better; the unit tells). Unset: no bound.
+  // rates value / bound, for times too (then smaller is better; the unit tells), but that rows
+  // lookup/… say how many times sooner than their peer they are: bound / value. Unset: no bound.
   std::optional<double> ratio;
   std::optional<double> ratio_without_crc;  // transport rows: against the bound less its CRC pass
   uint32_t repeats = 0;                     // pairs (or samples) behind the medians

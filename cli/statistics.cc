@@ -20,24 +20,36 @@ double Quantile(std::vector<double> samples, double quantile) {
   return samples[below] + (at - static_cast<double>(below)) * (samples[above] - samples[below]);
 }
 
+BenchRow SampleRow(std::string name, std::string unit, const std::vector<double>& samples) {
+  BenchRow row;
+  row.name = std::move(name);
+  row.unit = std::move(unit);
+  row.value = Quantile(samples, 0.5);
+  row.p10 = Quantile(samples, 0.1);
+  row.p90 = Quantile(samples, 0.9);
+  row.repeats = static_cast<uint32_t>(samples.size());
+  return row;
+}
+
 void PairedSamples::Add(Pair pair) {
   TOKURA_CHECK(pair.bound > 0);
   values_.push_back(pair.value);
   bounds_.push_back(pair.bound);
-  ratios_.push_back(pair.value / pair.bound);
 }
 
-BenchRow PairedSamples::Row(std::string name, std::string unit, std::string bound_name) const {
-  BenchRow row;
-  row.name = std::move(name);
-  row.unit = std::move(unit);
+BenchRow PairedSamples::Row(std::string name, std::string unit, std::string bound_name,
+                            Ratio ratio) const {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    TOKURA_CHECK(ratio == Ratio::kValueOverBound || values_[i] > 0);
+    ratios.push_back(ratio == Ratio::kValueOverBound ? values_[i] / bounds_[i]
+                                                     : bounds_[i] / values_[i]);
+  }
+  BenchRow row = SampleRow(std::move(name), std::move(unit), ratios);
   row.bound_name = std::move(bound_name);
+  row.ratio = row.value;
   row.value = Quantile(values_, 0.5);
   row.bound = Quantile(bounds_, 0.5);
-  row.ratio = Quantile(ratios_, 0.5);
-  row.p10 = Quantile(ratios_, 0.1);
-  row.p90 = Quantile(ratios_, 0.9);
-  row.repeats = static_cast<uint32_t>(ratios_.size());
   return row;
 }
 

@@ -15,6 +15,9 @@ namespace tokura::cli {
 // neighbours; 0 for no samples.
 double Quantile(std::vector<double> samples, double quantile);
 
+// A row without a bound: median, p10 and p90 of the samples.
+BenchRow SampleRow(std::string name, std::string unit, const std::vector<double>& samples);
+
 // Measurements of a thing (A) and of its bound (B) taken in alternation, so that whatever disturbs
 // the machine disturbs both alike. Thread-compatible.
 class PairedSamples {
@@ -27,12 +30,16 @@ class PairedSamples {
   void Add(Pair pair);
   size_t size() const { return values_.size(); }
   // Medians of value and bound, and median, p10 and p90 of the ratios of the pairs.
-  BenchRow Row(std::string name, std::string unit, std::string bound_name) const;
+  enum class Ratio {
+    kValueOverBound,
+    kBoundOverValue,  // how many times sooner; every value must be positive
+  };
+  BenchRow Row(std::string name, std::string unit, std::string bound_name,
+               Ratio ratio = Ratio::kValueOverBound) const;
 
  private:
   std::vector<double> values_;
   std::vector<double> bounds_;
-  std::vector<double> ratios_;
 };
 
 // Latencies of any number of operations in fixed memory: quantiles are right to 2 %.

@@ -33,6 +33,27 @@ TEST(StatisticsTest, RatioIsTheMedianOfThePairsNotTheRatioOfTheMedians) {
   EXPECT_NEAR(row.p90, 0.88, 1e-12);
 }
 
+TEST(StatisticsTest, RatioCanSayHowManyTimesSooner) {
+  PairedSamples samples;
+  samples.Add({.value = 2, .bound = 20});
+  samples.Add({.value = 4, .bound = 12});
+  samples.Add({.value = 1, .bound = 6});
+  const BenchRow row = samples.Row("a/b", "us", "peer", PairedSamples::Ratio::kBoundOverValue);
+  EXPECT_EQ(row.value, 2);
+  EXPECT_EQ(row.bound, 12);
+  EXPECT_NEAR(*row.ratio, 6, 1e-12);  // of 10, 3, 6
+  EXPECT_NEAR(row.p10, 3.6, 1e-12);
+}
+
+TEST(StatisticsTest, SamplesWithoutABoundHaveTheirOwnQuantiles) {
+  const BenchRow row = SampleRow("a", "s", {3, 1, 2});
+  EXPECT_EQ(row.value, 2);
+  EXPECT_NEAR(row.p10, 1.2, 1e-12);
+  EXPECT_NEAR(row.p90, 2.8, 1e-12);
+  EXPECT_EQ(row.repeats, 3u);
+  EXPECT_FALSE(row.ratio.has_value());
+}
+
 TEST(StatisticsTest, HistogramQuantilesAreRightToTwoPercent) {
   LatencyHistogram histogram;
   for (int us = 1; us <= 100000; ++us) {
