@@ -1,0 +1,64 @@
+#include "cli/cpu_pin.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace tokura::cli {
+
+std::vector<int> AllowedCpus() {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) {
+        cpus.push_back(cpu);
+      }
+    }
+  }
+  return cpus;
+}
+
+absl::StatusOr<std::unique_ptr<CpuPin>> CpuPin::Create(pid_t process,
+                                                       const std::vector<int>& cpus) {
+  TOKURA_CHECK(!cpus.empty());
+  cpu_set_t wanted;
+  CPU_ZERO(&wanted);
+  for (const int cpu : cpus) {
+    CPU_SET(cpu, &wanted);
+  }
+  std::unique_ptr<CpuPin> pin(new CpuPin);
+  std::error_code error;
+  const std::string directory = absl::StrCat("/proc/", process, "/task");
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    pid_t thread = 0;
+    cpu_set_t before;
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &thread) ||
+        sched_getaffinity(thread, sizeof(before), &before) != 0) {
+      continue;  // It has ended meanwhile.
+    }
+    if (sched_setaffinity(thread, sizeof(wanted), &wanted) != 0 && errno != ESRCH) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot pin thread ", thread, ": ", std::strerror(errno)));
+    }
+    pin->before_.emplace(thread, before);
+  }
+  if (error || pin->before_.empty()) {
+    return absl::UnavailableError(absl::StrCat("no threads in ", directory));
+  }
+  return pin;
+}
+
+CpuPin::~CpuPin() {
+  for (const auto& [thread, cpus] : before_) {
+    sched_setaffinity(thread, sizeof(cpus), &cpus);  // It may have ended, which does no harm.
+  }
+}
+
+}  // namespace tokura::cli
