@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/bench_codec.h"
+#include "cli/bench_lookup.h"
+#include "cli/bench_lookup_rows.h"
 #include "cli/bench_transport.h"
 #include "cli/paths.h"
 #include "cli/table.h"
@@ -44,6 +46,8 @@ struct BenchCommand {
   std::string description;
   std::string example_filter;
   Bench run;
+  // What people read below the table; null: nothing.
+  std::string (*maybe_text)(const std::vector<BenchRow>& rows) = nullptr;
 };
 
 int Run(const BenchCommand& bench, const std::vector<std::string>& args) {
@@ -86,6 +90,9 @@ int Run(const BenchCommand& bench, const std::vector<std::string>& args) {
   }
   const Output output(json_path);
   output.Print(BenchTable(*rows));
+  if (bench.maybe_text != nullptr) {
+    output.Print(bench.maybe_text(*rows));
+  }
   const absl::Status written = output.WriteJson(BenchReport(*rows));
   return written.ok() ? kExitOk : Fail("bench " + bench.name, written);
 }
@@ -150,6 +157,17 @@ int RunBenchTransport(const std::vector<std::string>& args) {
                              "UCX between two processes.",
               .example_filter = "transport/get/1MiB/",
               .run = BenchTransport},
+             args);
+}
+
+int RunBenchLookup(const std::vector<std::string>& args) {
+  return Run({.name = "lookup",
+              .description =
+                  "Measure lookups in a coordinator process against pipelined EXISTS in Redis, its "
+                  "index's memory, and how it absorbs inventory. The largest index takes 1 GiB.",
+              .example_filter = "lookup/1024/",
+              .run = BenchLookup,
+              .maybe_text = LookupText},
              args);
 }
 

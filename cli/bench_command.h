@@ -18,5 +18,7 @@ std::string BenchTable(const std::vector<BenchRow>& rows);
 int RunBenchCodec(const std::vector<std::string>& args);
 // `tokura bench transport`, likewise.
 int RunBenchTransport(const std::vector<std::string>& args);
+// `tokura bench lookup`, likewise.
+int RunBenchLookup(const std::vector<std::string>& args);
 
 }  // namespace tokura::cli
