@@ -250,7 +250,7 @@ Node::Accounting NodeImpl::accounting() const {
 
 absl::Status ValidateCluster(const NodeOptions& options) {
   constexpr size_t kCoordinatorsMax = 16;
-  constexpr uint64_t kChangeLogMin = 1024;
+  constexpr uint64_t kChangeLogMin = 16;
   constexpr uint64_t kChangeLogMax = uint64_t{1} << 26;
   if (options.coordinators.size() > kCoordinatorsMax) {
     return absl::InvalidArgumentError(
