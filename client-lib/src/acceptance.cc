@@ -22,13 +22,13 @@ double LayerError(const kernels::ErrorRecord::Layer& layer) {
 }
 }  // namespace
 
-proto::Accept MakeAccept(const ClientOptions& options, const AcceptOptions& accept) {
+proto::Accept MakeAccept(const Acceptance& acceptance) {
   proto::Accept message;
-  if (accept.max_error) {
-    message.set_max_error(*accept.max_error);
+  if (acceptance.max_error) {
+    message.set_max_error(*acceptance.max_error);
   }
-  message.set_allow_summary(accept.allow_summary);
-  message.set_accept_proxy_error(options.accept_proxy_error);
+  message.set_allow_summary(acceptance.allow_summary);
+  message.set_accept_proxy_error(acceptance.accept_proxy_error);
   return message;
 }
 
@@ -64,17 +64,17 @@ double BlockFidelity::Mean() const {
   return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
-bool BlockFidelity::Acceptable(const ClientOptions& options, const AcceptOptions& accept) const {
-  if (worst_ == kernels::Fidelity::kSummary && !accept.allow_summary) {
+bool BlockFidelity::Acceptable(const Acceptance& acceptance) const {
+  if (worst_ == kernels::Fidelity::kSummary && !acceptance.allow_summary) {
     return false;
   }
-  if (!accept.max_error || worst_ == kernels::Fidelity::kExact) {
+  if (!acceptance.max_error || worst_ == kernels::Fidelity::kExact) {
     return true;
   }
-  if (proxy_ && !options.accept_proxy_error) {
+  if (proxy_ && !acceptance.accept_proxy_error) {
     return false;
   }
-  return *accept.max_error > 0 && Mean() <= *accept.max_error * kRounding;
+  return *acceptance.max_error > 0 && Mean() <= *acceptance.max_error * kRounding;
 }
 
 uint32_t TailBlocksNeeded(const NamespaceSpec& spec, const LayerGroup& group) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,8 +13,15 @@
 
 namespace tokura {
 
-// What `accept` asks of a node, as the wire says it.
-proto::Accept MakeAccept(const ClientOptions& options, const AcceptOptions& accept);
+// What an operation accepts once caller, client and policy have had their say.
+struct Acceptance {
+  std::optional<double> max_error;  // unset: any; 0: exact
+  bool allow_summary = false;
+  bool accept_proxy_error = false;
+};
+
+// The same as the wire says it.
+proto::Accept MakeAccept(const Acceptance& acceptance);
 
 // Adds up the error records of the parts of one block: heads of a shard join their layer, layers of
 // groups follow one another. Thread-compatible.
@@ -24,9 +32,9 @@ class BlockFidelity {
   // nobody measured or whose record is no number: it is never taken for exact.
   double Mean() const;
   bool proxy() const { return proxy_; }
-  // Whether a caller that asked for `accept` may have this block: the client's own check, whatever
+  // Whether an operation that accepts so much may have this block: the client's own check, whatever
   // the node judged.
-  bool Acceptable(const ClientOptions& options, const AcceptOptions& accept) const;
+  bool Acceptable(const Acceptance& acceptance) const;
 
  private:
   std::vector<std::vector<kernels::ErrorRecord::Layer>> groups_;  // by group, then layer

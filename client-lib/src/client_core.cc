@@ -10,13 +10,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client-lib/src/acquire_operation.h"
+#include "client-lib/src/cluster_map.h"
+#include "client-lib/src/coordinators.h"
 #include "client-lib/src/get_operation.h"
 #include "client-lib/src/lease.h"
+#include "client-lib/src/locate.h"
 #include "client-lib/src/lookup_operation.h"
 #include "client-lib/src/node_directory.h"
 #include "client-lib/src/node_link.h"
 #include "client-lib/src/node_operations.h"
 #include "client-lib/src/operation.h"
+#include "client-lib/src/placed_put.h"
 #include "client-lib/src/put_operation.h"
 #include "client-lib/src/ring.h"
 #include "common/check.h"
@@ -39,13 +44,16 @@ absl::Status CheckOptions(const ClientOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("part_bytes_max ", options.part_bytes_max,
                                                    " exceeds ring_bytes ", options.ring_bytes));
   }
+  if (!options.coordinators.empty() && !options.nodes.empty()) {
+    return absl::InvalidArgumentError("list either coordinators or nodes");
+  }
   return kernels::FindCodec(options.ingest_codec).status();
 }
 
-absl::StatusOr<std::vector<net::Address>> ParseNodes(const std::vector<std::string>& nodes) {
+absl::StatusOr<std::vector<net::Address>> ParseAddresses(const std::vector<std::string>& peers) {
   std::vector<net::Address> addresses;
-  for (const std::string& node : nodes) {
-    TOKURA_ASSIGN_OR_RETURN(net::Address address, net::Address::Parse(node));
+  for (const std::string& peer : peers) {
+    TOKURA_ASSIGN_OR_RETURN(net::Address address, net::Address::Parse(peer));
     if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
       addresses.push_back(std::move(address));
     }
@@ -57,11 +65,22 @@ std::vector<BlockKey> KeysOf(const TokenChain& chain) {
   return {chain.keys().begin(), chain.keys().end()};
 }
 
-class ClientCoreImpl final : public ClientCore, public NodeLink::Owner {
+// What a client of a cluster has besides its links to nodes.
+struct Cluster {
+  Cluster(Coordinators::Environment environment, ClusterMap::Owner& owner)
+      : coordinators(environment), map(coordinators, owner), context{coordinators, map} {}
+  Coordinators coordinators;
+  ClusterMap map;
+  ClusterContext context;
+};
+
+class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public ClusterMap::Owner {
  public:
   ClientCoreImpl(Dependencies dependencies, ClientOptions options, ClientPlantedBugs bugs,
                  std::unique_ptr<Ring> ring);
   ~ClientCoreImpl() override;
+  // Connect to what the options list. INVALID_ARGUMENT: an address.
+  absl::Status Connect();
 
   OperationId Lookup(NamespaceRef ns, const TokenChain& chain, LookupOptions options,
                      LookupCallback done) override;
@@ -94,8 +113,12 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner {
   void OnLinkLost(NodeLink& link, const absl::Status& why) override;
   void OnLinkStopped(NodeLink& link) override;
 
+  void OnClusterState(const proto::ClusterState& state) override;
+
   void SetLinks(const std::vector<net::Address>& addresses);
-  std::shared_ptr<NodeLink> MakeLink(const net::Address& address);
+  std::shared_ptr<NodeLink> MakeLink(const net::Address& address, PeerKind peer);
+  // Nobody below `incarnation` speaks for `node` any more; `maybe_newest` does.
+  void Fence(const std::string& node, uint64_t incarnation, const NodeLink* maybe_newest);
   // OK, or why no operation may start now.
   absl::Status Admit() const;
   template <typename T, typename... Args>
@@ -124,7 +147,8 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner {
   uint64_t puts_ = 0;
   std::vector<std::shared_ptr<NodeLink>> links_;    // listed; owners: this, calls and posted tasks
   std::vector<std::shared_ptr<NodeLink>> retired_;  // no longer listed, still closing
-  StaticDirectory directory_;
+  std::unique_ptr<Cluster> maybe_cluster_;          // null: the nodes are listed
+  std::unique_ptr<NodeDirectory> directory_;
   std::map<std::string, uint64_t> incarnations_;  // the highest seen, by node name
   CoreContext context_;
   std::map<OperationId, std::shared_ptr<Operation>> operations_;
@@ -144,13 +168,38 @@ ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
       bugs_(bugs),
       metrics_(std::move(dependencies.metrics)),
       ring_(std::move(ring)),
-      directory_(links_),
-      context_{executor_,  dependencies.pool, options_, bugs_,  *ring_,
-               directory_, metrics_,          codec_,   pauses_} {
+      maybe_cluster_(
+          options_.coordinators.empty()
+              ? nullptr
+              : std::make_unique<Cluster>(
+                    Coordinators::Environment{executor_, metrics_, pauses_, options_}, *this)),
+      directory_(maybe_cluster_
+                     ? std::unique_ptr<NodeDirectory>(std::make_unique<ClusterDirectory>(links_))
+                     : std::make_unique<StaticDirectory>(links_)),
+      context_{executor_, dependencies.pool,
+               options_,  bugs_,
+               *ring_,    *directory_,
+               metrics_,  codec_,
+               pauses_,   maybe_cluster_ ? &maybe_cluster_->context : nullptr} {
   random_.Fill(instance_);
   ring_->SetGauges({metrics_.ring_used_bytes, metrics_.ring_waiters});
   ring_->SetOnIdle([this] { FinishShutdown(); });
   metrics_.ring_capacity_bytes->Increment(static_cast<double>(ring_->capacity()));
+}
+
+absl::Status ClientCoreImpl::Connect() {
+  if (!maybe_cluster_) {
+    return SetNodes(options_.nodes);
+  }
+  TOKURA_ASSIGN_OR_RETURN(const std::vector<net::Address> addresses,
+                          ParseAddresses(options_.coordinators));
+  metrics_.RegisterCluster();
+  std::vector<std::shared_ptr<NodeLink>> links;
+  for (const net::Address& address : addresses) {
+    links.push_back(MakeLink(address, PeerKind::kCoordinator));
+  }
+  maybe_cluster_->coordinators.Start(std::move(links), maybe_cluster_->map);
+  return absl::OkStatus();
 }
 
 ClientCoreImpl::~ClientCoreImpl() {
@@ -202,6 +251,11 @@ ClientCore::OperationId ClientCoreImpl::Lookup(NamespaceRef ns, const TokenChain
   if (!admitted.ok()) {
     return Refuse(OperationKind::kLookup, admitted,
                   [done = std::move(done), admitted]() mutable { done(admitted); });
+  }
+  if (maybe_cluster_) {
+    LocateOperation::Request request{std::move(ns), KeysOf(chain), std::move(options)};
+    return StartOperation<LocateOperation>(OperationKind::kLookup, std::move(request),
+                                           std::move(done));
   }
   LookupOperation::Request request{std::move(ns), KeysOf(chain), std::move(options)};
   return StartOperation<LookupOperation>(OperationKind::kLookup, std::move(request),
@@ -275,6 +329,10 @@ ClientCore::OperationId ClientCoreImpl::Put(NamespaceRef ns, const TokenChain& c
   const ContentId content_id = options.content_id_base.value_or(NewContentId());
   PutOperation::Request request{std::move(ns), KeysOf(chain), std::move(view), std::move(options),
                                 content_id};
+  if (maybe_cluster_) {
+    return StartOperation<PlacedPut>(OperationKind::kPut, std::move(request), std::move(released),
+                                     std::move(stored));
+  }
   return StartOperation<PutOperation>(OperationKind::kPut, std::move(request), std::move(released),
                                       std::move(stored));
 }
@@ -300,7 +358,9 @@ ClientCore::OperationId ClientCoreImpl::Remove(NamespaceRef ns, std::vector<Bloc
                     done(std::move(result));
                   });
   }
-  RemoveOperation::Request request{std::move(ns), std::move(keys), {}, links_.size()};
+  // Where no coordinator has said who the members are, any node may hold any block.
+  const size_t unknown = maybe_cluster_ && !maybe_cluster_->map.known() ? 1 : 0;
+  RemoveOperation::Request request{std::move(ns), std::move(keys), {}, links_.size() + unknown};
   for (const std::shared_ptr<NodeLink>& link : links_) {
     if (link->usable()) {
       request.links.push_back(link.get());
@@ -339,11 +399,36 @@ void ClientCoreImpl::Cancel(OperationId id) {
 
 absl::Status ClientCoreImpl::SetNodes(const std::vector<std::string>& nodes) {
   TOKURA_DCHECK(executor_.IsCurrent());
-  TOKURA_ASSIGN_OR_RETURN(const std::vector<net::Address> addresses, ParseNodes(nodes));
+  TOKURA_ASSIGN_OR_RETURN(const std::vector<net::Address> addresses, ParseAddresses(nodes));
+  if (maybe_cluster_) {
+    return absl::FailedPreconditionError("the coordinators say which nodes there are");
+  }
   if (!shutting_down_) {
     SetLinks(addresses);
   }
   return absl::OkStatus();
+}
+
+void ClientCoreImpl::OnClusterState(const proto::ClusterState& state) {
+  std::vector<net::Address> addresses;
+  for (const proto::Member& member : state.members()) {
+    const absl::StatusOr<net::Address> address = net::Address::Parse(member.address());
+    if (!address.ok()) {
+      Log(LogLevel::kWarn, "client", "member_address",
+          {{"node", member.node()}, {"why", address.status().message()}});
+    } else if (std::find(addresses.begin(), addresses.end(), *address) == addresses.end()) {
+      addresses.push_back(*address);
+    }
+  }
+  for (const proto::Member& member : state.members()) {
+    uint64_t& highest = incarnations_[member.node()];
+    highest = std::max(highest, member.incarnation());
+    Fence(member.node(), highest, nullptr);
+  }
+  SetLinks(addresses);
+  if (ready()) {
+    AnswerReadyWaiters(absl::OkStatus());
+  }
 }
 
 void ClientCoreImpl::SetLinks(const std::vector<net::Address>& addresses) {
@@ -356,7 +441,7 @@ void ClientCoreImpl::SetLinks(const std::vector<net::Address>& addresses) {
       links_.push_back(std::move(*kept));
       before.erase(kept);
     } else {
-      links_.push_back(MakeLink(address));
+      links_.push_back(MakeLink(address, PeerKind::kNode));
       added.push_back(links_.back());
     }
   }
@@ -369,9 +454,10 @@ void ClientCoreImpl::SetLinks(const std::vector<net::Address>& addresses) {
   }
 }
 
-std::shared_ptr<NodeLink> ClientCoreImpl::MakeLink(const net::Address& address) {
+std::shared_ptr<NodeLink> ClientCoreImpl::MakeLink(const net::Address& address, PeerKind peer) {
   NodeLink::Options options;
   options.address = address;
+  options.peer = peer;
   options.channel.hello = net::MakeHello(transport_, "client", options_.name, instance_);
   options.channel.hello.set_format_version(kernels::FormatVersionString());
   options.channel.timeouts.hello = options_.connect_timeout;
@@ -379,7 +465,10 @@ std::shared_ptr<NodeLink> ClientCoreImpl::MakeLink(const net::Address& address) 
   options.channel.timeouts.dead_after = options_.dead_after;
   options.breaker.backoff_min = options_.breaker_backoff_min;
   options.breaker.backoff_max = options_.breaker_backoff_max;
-  return std::make_shared<NodeLink>(transport_, metrics_, std::move(options), *this);
+  NodeLink::Owner& owner = peer == PeerKind::kNode
+                               ? static_cast<NodeLink::Owner&>(*this)
+                               : static_cast<NodeLink::Owner&>(maybe_cluster_->coordinators);
+  return std::make_shared<NodeLink>(transport_, metrics_, std::move(options), owner);
 }
 
 absl::Status ClientCoreImpl::AdmitNode(NodeLink& link, const proto::Welcome& welcome) {
@@ -391,19 +480,23 @@ absl::Status ClientCoreImpl::AdmitNode(NodeLink& link, const proto::Welcome& wel
                      ", which is fenced by ", highest));
   }
   highest = std::max(highest, welcome.incarnation());
+  Fence(welcome.node(), welcome.incarnation(), &link);
+  return absl::OkStatus();
+}
+
+void ClientCoreImpl::Fence(const std::string& node, uint64_t incarnation,
+                           const NodeLink* maybe_newest) {
   // The incarnation before is gone; whatever still answers in its name is a zombie.
   const std::vector<std::shared_ptr<NodeLink>> links = links_;
-  for (const std::shared_ptr<NodeLink>& other : links) {
-    const bool older = other.get() != &link && other->node() == welcome.node() &&
-                       other->incarnation() < welcome.incarnation();
-    if (older && other->up() && !bugs_.accept_lower_incarnation) {
+  for (const std::shared_ptr<NodeLink>& link : links) {
+    const bool older =
+        link.get() != maybe_newest && link->node() == node && link->incarnation() < incarnation;
+    if (older && link->up() && !bugs_.accept_lower_incarnation) {
       metrics_.fenced->Increment();
-      other->Drop(absl::UnavailableError(absl::StrCat("node ", welcome.node(), " incarnation ",
-                                                      other->incarnation(), " is fenced by ",
-                                                      welcome.incarnation())));
+      link->Drop(absl::UnavailableError(absl::StrCat(
+          "node ", node, " incarnation ", link->incarnation(), " is fenced by ", incarnation)));
     }
   }
-  return absl::OkStatus();
 }
 
 uint64_t ClientCoreImpl::FencedBelow(const std::string& node) const {
@@ -412,7 +505,12 @@ uint64_t ClientCoreImpl::FencedBelow(const std::string& node) const {
 }
 
 bool ClientCoreImpl::ready() const {
-  return std::any_of(links_.begin(), links_.end(),
+  if (maybe_cluster_ && !maybe_cluster_->map.known()) {
+    return false;
+  }
+  // A cluster without members is as ready as it can be.
+  return (maybe_cluster_ && links_.empty()) ||
+         std::any_of(links_.begin(), links_.end(),
                      [](const std::shared_ptr<NodeLink>& link) { return link->usable(); });
 }
 
@@ -443,6 +541,9 @@ void ClientCoreImpl::AnswerReadyWaiters(const absl::Status& status) {
 }
 
 absl::Status ClientCoreImpl::DescribeTrouble() const {
+  if (maybe_cluster_ && !maybe_cluster_->map.known()) {
+    return absl::DeadlineExceededError(maybe_cluster_->coordinators.Trouble());
+  }
   std::string text = "no node is connected";
   for (const std::shared_ptr<NodeLink>& link : links_) {
     absl::StrAppend(&text, "; ", link->address().ToString(), ": ", link->trouble().message());
@@ -451,7 +552,9 @@ absl::Status ClientCoreImpl::DescribeTrouble() const {
 }
 
 void ClientCoreImpl::OnLinkUp(NodeLink&) {
-  AnswerReadyWaiters(absl::OkStatus());
+  if (ready()) {
+    AnswerReadyWaiters(absl::OkStatus());
+  }
 }
 
 template <typename F>
@@ -491,13 +594,18 @@ void ClientCoreImpl::Shutdown(Task done) {
   shutdown_done_ = std::move(done);
   AnswerReadyWaiters(absl::CancelledError("the client is shutting down"));
   TellOperations([](Operation& operation) { operation.Cancel(); });
+  if (maybe_cluster_) {
+    maybe_cluster_->map.Stop();
+    maybe_cluster_->coordinators.Stop([this] { FinishShutdown(); });
+  }
   SetLinks({});
   FinishShutdown();
 }
 
 void ClientCoreImpl::FinishShutdown() {
+  const bool connected = maybe_cluster_ && !maybe_cluster_->coordinators.stopped();
   const bool over = shutting_down_ && operations_.empty() && retired_.empty() && links_.empty() &&
-                    ring_->used() == 0;
+                    !connected && ring_->used() == 0;
   if (!over || !shutdown_done_) {
     return;
   }
@@ -511,13 +619,13 @@ absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(Dependencies depe
                                                                ClientPlantedBugs bugs) {
   net::RouteProtobufLog();
   TOKURA_RETURN_IF_ERROR(CheckOptions(options));
-  TOKURA_RETURN_IF_ERROR(ParseNodes(options.nodes).status());
+  TOKURA_RETURN_IF_ERROR(ParseAddresses(options.nodes).status());
+  TOKURA_RETURN_IF_ERROR(ParseAddresses(options.coordinators).status());
   TOKURA_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring,
                           Ring::Create(dependencies.transport, {.bytes = options.ring_bytes}));
-  const std::vector<std::string> nodes = options.nodes;
   auto core = std::make_unique<ClientCoreImpl>(std::move(dependencies), std::move(options), bugs,
                                                std::move(ring));
-  TOKURA_RETURN_IF_ERROR(core->SetNodes(nodes));
+  TOKURA_RETURN_IF_ERROR(core->Connect());
   return core;
 }
 

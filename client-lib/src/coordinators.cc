@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client-lib/src/fan_out.h"
 #include "common/check.h"
 
 namespace tokura {
@@ -70,6 +71,14 @@ void Coordinators::Avoid(const NodeLink& link) {
   if (NodeLink* maybe_other = Next({&link}); maybe_other != nullptr) {
     Prefer(*maybe_other);
   }
+}
+
+size_t Coordinators::keys_max() const {
+  size_t most = kKeysPerMessageMax;
+  for (const std::shared_ptr<NodeLink>& link : links_) {
+    most = link->usable() ? std::min(most, KeysMax(*link)) : most;
+  }
+  return most;
 }
 
 std::string Coordinators::Trouble() const {

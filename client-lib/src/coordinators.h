@@ -51,6 +51,8 @@ class Coordinators final : public NodeLink::Owner {
   void Prefer(const NodeLink& link);
   // `link` did not do what was asked of it: another one is asked first from now on.
   void Avoid(const NodeLink& link);
+  // How many keys every usable one takes in one request.
+  size_t keys_max() const;
   // What is wrong with each, for people.
   std::string Trouble() const;
   const Environment& environment() const { return environment_; }

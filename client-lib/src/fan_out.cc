@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace tokura {
-
 class FanOut::ReplyCall final : public net::Call {
  public:
   ReplyCall(std::shared_ptr<FanOut> operation, size_t question)
@@ -58,7 +57,7 @@ void FanOut::Send(size_t question) {
 
 void FanOut::OnReply(size_t question, const absl::Status& status, std::span<const std::byte> body) {
   if (ended_) {
-    OnLateAnswer(status, body);
+    OnLateAnswer(question, status, body);
     return;
   }
   if (queries_[question].state != Query::State::kSent) {
@@ -163,6 +162,11 @@ std::string ConcatKeys(std::span<const BlockKey> keys) {
     bytes.append(reinterpret_cast<const char*>(key.bytes.data()), BlockKey::kBytes);
   }
   return bytes;
+}
+
+size_t KeysMax(const NodeLink& link) {
+  const size_t limit = link.limits().keys_max();
+  return limit == 0 ? kKeysPerMessageMax : std::min(limit, kKeysPerMessageMax);
 }
 
 }  // namespace tokura

@@ -36,7 +36,8 @@ class FanOut : public Operation {
   // requests are not cancelled. Zero: none are.
   virtual Duration LateAnswersFor() const { return Duration::zero(); }
   // An answer that came after the end.
-  virtual void OnLateAnswer(const absl::Status& /*status*/, std::span<const std::byte> /*body*/) {}
+  virtual void OnLateAnswer(size_t /*question*/, const absl::Status& /*status*/,
+                            std::span<const std::byte> /*body*/) {}
   // Whether the answers so far suffice.
   virtual bool Satisfied() const { return false; }
   // Retire and call back. `cause`: OK, or why the operation was cut short.
@@ -72,5 +73,9 @@ class FanOut : public Operation {
 
 // Messages that carry keys.
 std::string ConcatKeys(std::span<const BlockKey> keys);
+// Keys that fit one message beside everything else in it.
+inline constexpr size_t kKeysPerMessageMax = net::kMessageBytesMax / 2 / BlockKey::kBytes;
+// How many keys one message to this peer may carry.
+size_t KeysMax(const NodeLink& link);
 
 }  // namespace tokura

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client-lib/src/fan_out.h"
+#include "client-lib/src/policy.h"
 #include "client-lib/src/sequence_plan.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -76,6 +77,7 @@ GetOperation::GetOperation(CoreContext& core, Identity identity, Request request
     : Operation(core, std::move(identity)), request_(std::move(request)), done_(std::move(done)) {}
 
 void GetOperation::Start() {
+  acceptance_ = AcceptanceOf(core_, request_.ns->spec(), request_.options.accept);
   const absl::Status prepared = Prepare();
   StartClock(request_.options.deadline.value_or(PredictedTotal()));
   core_.codec.decode_backlog_bytes += raw_bytes_;
@@ -187,6 +189,7 @@ void GetOperation::Pump() {
 }
 
 void GetOperation::AskForPending() {
+  bool relocate = false;
   for (size_t i = 0; i < blocks_.size() && open_blocks_ > 0;) {
     Block& block = blocks_[i];
     if (block.state != Block::State::kPending || block.jobs > 0) {
@@ -203,6 +206,11 @@ void GetOperation::AskForPending() {
       continue;
     }
     NodeLink* maybe_link = ChooseLink(block);
+    if (maybe_link == nullptr && AwaitsRelocation(block)) {
+      relocate = true;
+      ++i;
+      continue;
+    }
     if (maybe_link == nullptr) {
       Finalize(i++, block.tried.empty()
                         ? absl::UnavailableError("no node that may hold it is reachable")
@@ -216,38 +224,54 @@ void GetOperation::AskForPending() {
     Ask(i, end, *maybe_link);
     i = end;
   }
+  if (relocate && relocation_.state() == Relocation::State::kIdle) {
+    Relocate();
+  }
+}
+
+bool GetOperation::AwaitsRelocation(const Block& block) {
+  if (core_.maybe_cluster == nullptr || relocation_.state() == Relocation::State::kDone) {
+    return false;
+  }
+  for (const std::string& node : block.tried) {
+    relocation_.Avoid(node);
+  }
+  const Match::Holder* maybe_holder = request_.match.HolderOf(block.match_index);
+  if (maybe_holder != nullptr) {
+    relocation_.Avoid(maybe_holder->node);
+  }
+  return true;
+}
+
+void GetOperation::Relocate() {
+  relocation_.Ask(core_, {request_.ns, request_.match.keys, acceptance_, deadline()},
+                  [self = Self<GetOperation>()] { self->Pump(); });
 }
 
 NodeLink* GetOperation::ChooseLink(const Block& block) const {
-  const auto untried = [&block](const NodeLink& link) {
-    return std::find(block.tried.begin(), block.tried.end(), link.node()) == block.tried.end();
+  const auto untried = [&block](const std::string& node) {
+    return std::find(block.tried.begin(), block.tried.end(), node) == block.tried.end();
   };
-  const Match& match = request_.match;
-  const auto usable = [&](const Match::Holder* maybe_holder) -> NodeLink* {
-    NodeLink* maybe_link =
-        maybe_holder == nullptr
-            ? nullptr
-            : core_.directory.Find(maybe_holder->node, maybe_holder->incarnation);
-    return maybe_link != nullptr && untried(*maybe_link) ? maybe_link : nullptr;
-  };
-  if (NodeLink* maybe_link = usable(match.HolderOf(block.match_index)); maybe_link != nullptr) {
-    return maybe_link;
-  }
-  for (const Match::Run& run : match.alternates) {
-    const bool covers = block.match_index >= run.first &&
-                        block.match_index - run.first < run.count &&
-                        run.holder < match.holders.size();
-    NodeLink* maybe_link = covers ? usable(&match.holders[run.holder]) : nullptr;
-    if (maybe_link != nullptr) {
-      return maybe_link;
+  for (const Match* match : {&request_.match, &relocation_.found()}) {
+    const Match::Holder* maybe_holder =
+        ConnectedHolder(core_.directory, *match, block.match_index, untried);
+    if (maybe_holder != nullptr) {
+      return core_.directory.Find(maybe_holder->node, maybe_holder->incarnation);
     }
   }
-  for (NodeLink* link : core_.directory.ForLookup(match.keys.front())) {
-    if (untried(*link)) {
+  for (NodeLink* link : core_.directory.ForLookup(request_.match.keys.front())) {
+    if (untried(link->node())) {
       return link;
     }
   }
   return nullptr;
+}
+
+LeaseToken GetOperation::LeaseAt(const Block& block, const NodeLink& link) const {
+  const Match::Holder* maybe_holder = request_.match.HolderOf(block.match_index);
+  const bool here = maybe_holder != nullptr && maybe_holder->node == link.node() &&
+                    maybe_holder->incarnation == link.incarnation();
+  return here ? maybe_holder->lease : LeaseToken{};
 }
 
 size_t GetOperation::BatchEnd(size_t first, const NodeLink& link) const {
@@ -259,7 +283,8 @@ size_t GetOperation::BatchEnd(size_t first, const NodeLink& link) const {
   while (end < blocks_.size() && end - first < blocks_max) {
     const Block& block = blocks_[end];
     const bool joins = block.state == Block::State::kPending && block.jobs == 0 &&
-                       block.groups == blocks_[first].groups && ChooseLink(block) == &link;
+                       block.groups == blocks_[first].groups && ChooseLink(block) == &link &&
+                       LeaseAt(block, link) == LeaseAt(blocks_[first], link);
     if (!joins || (end > first && bytes + block.wire_bytes > bytes_max)) {
       break;
     }
@@ -300,11 +325,10 @@ void GetOperation::Send(size_t index) {
   const size_t first = blocks_[batch.first].match_index;
   const size_t count = batch.attempts.size();
   body.set_keys(ConcatKeys(std::span(match.keys).subspan(first, count)));
-  const Match::Holder* maybe_holder = match.HolderOf(first);
-  if (maybe_holder != nullptr && !maybe_holder->lease.empty() && batch.node == maybe_holder->node) {
-    body.set_lease(maybe_holder->lease.bytes.data(), LeaseToken::kBytes);
+  if (const LeaseToken lease = LeaseAt(blocks_[batch.first], *batch.maybe_link); !lease.empty()) {
+    body.set_lease(lease.bytes.data(), LeaseToken::kBytes);
   }
-  *body.mutable_accept() = MakeAccept(core_.options, request_.options.accept);
+  *body.mutable_accept() = MakeAccept(acceptance_);
   body.set_group_mask(blocks_[batch.first].groups);
   body.set_first_shard(scope_->view.first_shard);
   body.set_shard_count(scope_->view.shards);
@@ -492,7 +516,7 @@ void GetOperation::CompletePart(const Arrival& arrival, const kernels::PartInfo&
   if (++block.parts_done < block.parts.size()) {
     return;
   }
-  if (!block.fidelity.Acceptable(core_.options, request_.options.accept)) {
+  if (!block.fidelity.Acceptable(acceptance_)) {
     FailBlock(arrival.block,
               absl::NotFoundError(absl::StrCat("the node's form has an error of ",
                                                block.fidelity.Mean(), ", more than is accepted")));
@@ -696,6 +720,7 @@ std::vector<NodeLink*> GetOperation::BlamedLinks() const {
 void GetOperation::End(const absl::Status& cause) {
   ended_ = true;
   StopClock();
+  relocation_.Cancel();
   core_.codec.decode_backlog_bytes -= raw_bytes_;
   for (const Batch& batch : batches_) {
     // A batch whose blocks are all done is left to be answered; telling the node would be noise.

@@ -10,12 +10,14 @@
 #include "client-lib/src/acceptance.h"
 #include "client-lib/src/operation.h"
 #include "client-lib/src/part_decode.h"
+#include "client-lib/src/relocation.h"
 #include "proto/tokura.pb.h"
 
 namespace tokura {
 
 // Fetches blocks into a view: asks in batches, receives parts into the ring, has them verified and
-// decoded, and asks other nodes for what failed while there is time. Owned by the core's executor.
+// decoded, and asks other nodes for what failed while there is time: those that the match names,
+// then those that a coordinator names, who is asked once. Owned by the core's executor.
 //
 // A block's attempt number rises with every failure; whatever belongs to an older attempt (a
 // payload, a transfer, a decode job) is dropped when it surfaces. A new attempt starts only once no
@@ -90,6 +92,11 @@ class GetOperation final : public Operation {
   // The same, and finish when every block has its outcome. Not from Start: callbacks come later.
   void Pump();
   NodeLink* ChooseLink(const Block& block) const;
+  // The lease that covers the block at `link`; empty when there is none.
+  LeaseToken LeaseAt(const Block& block, const NodeLink& link) const;
+  // Nobody known has the block: whether to wait for what a coordinator says.
+  bool AwaitsRelocation(const Block& block);
+  void Relocate();
   size_t BatchEnd(size_t first, const NodeLink& link) const;
   void Ask(size_t first, size_t end, NodeLink& link);
   void Send(size_t batch);
@@ -128,6 +135,8 @@ class GetOperation final : public Operation {
   Request request_;
   ClientCore::GetCallback done_;
   std::shared_ptr<DecodeScope> scope_;
+  Acceptance acceptance_;
+  Relocation relocation_;
   std::vector<Block> blocks_;
   std::vector<Batch> batches_;
   std::set<Ring::Ticket> tickets_;

@@ -13,27 +13,33 @@ class IgnoredCall final : public net::Call {
 };
 
 template <typename Request>
-void Tell(CoreContext& core, const Match& held, net::Op op) {
-  for (const Match::Holder& holder : held.holders) {
-    NodeLink* maybe_link = core.directory.Find(holder.node, holder.incarnation);
-    if (holder.lease.empty() || maybe_link == nullptr) {
-      continue;
-    }
-    Request body;
-    body.set_leases(holder.lease.bytes.data(), LeaseToken::kBytes);
-    maybe_link->Send(op, body, After(core.executor.Now(), core.options.progress_timeout),
-                     std::make_shared<IgnoredCall>());
+void Tell(CoreContext& core, const Match::Holder& holder, net::Op op) {
+  NodeLink* maybe_link = core.directory.Find(holder.node, holder.incarnation);
+  if (holder.lease.empty() || maybe_link == nullptr) {
+    return;
   }
+  Request body;
+  body.set_leases(holder.lease.bytes.data(), LeaseToken::kBytes);
+  maybe_link->Send(op, body, After(core.executor.Now(), core.options.progress_timeout),
+                   std::make_shared<IgnoredCall>());
 }
 
 }  // namespace
 
 void RenewLease(CoreContext& core, const Match& held) {
-  Tell<proto::RenewRequest>(core, held, net::Op::kRenew);
+  for (const Match::Holder& holder : held.holders) {
+    Tell<proto::RenewRequest>(core, holder, net::Op::kRenew);
+  }
 }
 
 void ReleaseLease(CoreContext& core, const Match& held) {
-  Tell<proto::ReleaseRequest>(core, held, net::Op::kRelease);
+  for (const Match::Holder& holder : held.holders) {
+    ReleaseLease(core, holder);
+  }
+}
+
+void ReleaseLease(CoreContext& core, const Match::Holder& holder) {
+  Tell<proto::ReleaseRequest>(core, holder, net::Op::kRelease);
 }
 
 }  // namespace tokura

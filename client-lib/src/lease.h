@@ -4,9 +4,10 @@
 
 namespace tokura {
 
-// Tell the nodes of a match's leases to keep them, or to end them. Nobody waits for the answer, and nothing is
-// sent when the connection that owns the lease is gone: the lease went with it. Core's executor.
+// Tell the nodes of a match's leases to keep them, or to end them. Nobody waits for the answer, and
+// nothing is sent to a node that is not connected. Core's executor.
 void RenewLease(CoreContext& core, const Match& held);
 void ReleaseLease(CoreContext& core, const Match& held);
+void ReleaseLease(CoreContext& core, const Match::Holder& holder);
 
 }  // namespace tokura

@@ -41,32 +41,4 @@ class LookupOperation final : public FanOut {
   bool answered_ = false;
 };
 
-// Pin the blocks of a match at the node that holds them.
-class AcquireOperation final : public FanOut {
- public:
-  struct Request {
-    NamespaceRef ns;
-    Match match;
-    AcceptOptions accept;
-  };
-  AcquireOperation(CoreContext& core, Identity identity, Request request,
-                   ClientCore::LookupCallback done);
-  void Start() override;
-
- private:
-  void OnAnswer(size_t question, const absl::Status& status,
-                std::span<const std::byte> body) override;
-  void Finish(const absl::Status& cause) override;
-  // A lease that nobody hears of must not keep its blocks pinned.
-  Duration LateAnswersFor() const override { return core_.options.dead_after; }
-  void OnLateAnswer(const absl::Status& status, std::span<const std::byte> body) override;
-  // What the reply grants; nothing when it cannot be read. The match may be empty and have a lease.
-  std::optional<Match> HeldFrom(std::span<const std::byte> body) const;
-
-  Request request_;
-  ClientCore::LookupCallback done_;
-  Match held_;
-  absl::Status answer_ = absl::UnavailableError("the node is not reachable");
-};
-
 }  // namespace tokura

@@ -4,6 +4,19 @@
 #include <utility>
 
 namespace tokura {
+namespace {
+
+NodeLink* FindAmong(const std::vector<std::shared_ptr<NodeLink>>& links, const std::string& node,
+                    uint64_t incarnation) {
+  for (const std::shared_ptr<NodeLink>& link : links) {
+    if (link->usable() && link->node() == node && link->incarnation() == incarnation) {
+      return link.get();
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 uint64_t RendezvousWeight(const BlockKey& key, const std::string& node) {
   // FNV-1a over key and name, then the finaliser of SplitMix64, which spreads the last bytes.
@@ -47,9 +60,37 @@ std::vector<NodeLink*> StaticDirectory::ForLookup(const BlockKey& root) const {
 }
 
 NodeLink* StaticDirectory::Find(const std::string& node, uint64_t incarnation) const {
-  for (const std::shared_ptr<NodeLink>& link : links_) {
-    if (link->usable() && link->node() == node && link->incarnation() == incarnation) {
-      return link.get();
+  return FindAmong(links_, node, incarnation);
+}
+
+std::vector<NodeLink*> ClusterDirectory::ForLookup(const BlockKey&) const {
+  return {};
+}
+
+std::vector<NodeLink*> ClusterDirectory::ForPut(const BlockKey&) const {
+  return {};
+}
+
+NodeLink* ClusterDirectory::Find(const std::string& node, uint64_t incarnation) const {
+  return FindAmong(links_, node, incarnation);
+}
+
+const Match::Holder* ConnectedHolder(const NodeDirectory& directory, const Match& match,
+                                     size_t block,
+                                     const std::function<bool(const std::string&)>& passes) {
+  const auto connected = [&](const Match::Holder& holder) {
+    return (!passes || passes(holder.node)) &&
+           directory.Find(holder.node, holder.incarnation) != nullptr;
+  };
+  const Match::Holder* maybe_holder = match.HolderOf(block);
+  if (maybe_holder != nullptr && connected(*maybe_holder)) {
+    return maybe_holder;
+  }
+  for (const Match::Run& run : match.alternates) {
+    const bool covers =
+        block >= run.first && block - run.first < run.count && run.holder < match.holders.size();
+    if (covers && connected(match.holders[run.holder])) {
+      return &match.holders[run.holder];
     }
   }
   return nullptr;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "client-lib/src/node_link.h"
 #include "common/ids.h"
+#include "tokura/types.h"
 
 namespace tokura {
 
@@ -38,6 +40,26 @@ class StaticDirectory final : public NodeDirectory {
  private:
   const std::vector<std::shared_ptr<NodeLink>>& links_;
 };
+
+// Where coordinators say where blocks are and belong: nobody else is worth asking, and only the
+// named node is found.
+class ClusterDirectory final : public NodeDirectory {
+ public:
+  // `links`, to the members, outlives the directory.
+  explicit ClusterDirectory(const std::vector<std::shared_ptr<NodeLink>>& links) : links_(links) {}
+  std::vector<NodeLink*> ForLookup(const BlockKey& root) const override;
+  std::vector<NodeLink*> ForPut(const BlockKey& root) const override;
+  NodeLink* Find(const std::string& node, uint64_t incarnation) const override;
+
+ private:
+  const std::vector<std::shared_ptr<NodeLink>>& links_;
+};
+
+// The holder of a block that is connected: the first by the match's runs, else by its alternates;
+// null when none is. Those that `passes` refuses do not count.
+const Match::Holder* ConnectedHolder(const NodeDirectory& directory, const Match& match,
+                                     size_t block,
+                                     const std::function<bool(const std::string&)>& passes = {});
 
 // Rendezvous weight of a node for a key: equal on every machine and in every version.
 uint64_t RendezvousWeight(const BlockKey& key, const std::string& node);

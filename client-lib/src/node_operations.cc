@@ -8,8 +8,6 @@
 namespace tokura {
 namespace {
 
-constexpr size_t kKeysPerMessageMax = net::kMessageBytesMax / 2 / BlockKey::kBytes;
-
 NodeStat StatFromReply(const proto::StatReply& reply) {
   NodeStat stat;
   stat.node = reply.node();
@@ -38,8 +36,7 @@ RemoveOperation::RemoveOperation(CoreContext& core, Identity identity, Request r
 void RemoveOperation::Start() {
   std::vector<Question> questions;
   for (NodeLink* link : request_.links) {
-    const size_t limit = link->limits().keys_max();
-    const size_t step = limit == 0 ? kKeysPerMessageMax : std::min(limit, kKeysPerMessageMax);
+    const size_t step = KeysMax(*link);
     for (size_t first = 0; first < request_.keys.size(); first += step) {
       const size_t count = std::min(step, request_.keys.size() - first);
       auto body = std::make_unique<proto::RemoveRequest>();

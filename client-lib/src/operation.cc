@@ -8,10 +8,13 @@ Operation::Operation(CoreContext& core, Identity identity)
     : core_(core),
       id_(identity.id),
       kind_(identity.kind),
+      counted_(identity.counted),
       on_retired_(std::move(identity.on_retired)),
       started_(core.executor.Now()),
       clock_(started_, core.options.progress_timeout, core.options.progress_timeout) {
-  core_.metrics.OperationStarted();
+  if (counted()) {
+    core_.metrics.OperationStarted();
+  }
 }
 
 void Operation::StartClock(Duration total) {
@@ -25,7 +28,9 @@ void Operation::StopClock() {
 
 void Operation::Retire(ResultLabel result) {
   StopClock();
-  core_.metrics.OperationEnded(kind_, result, core_.executor.Now() - started_);
+  if (counted()) {
+    core_.metrics.OperationEnded(kind_, result, core_.executor.Now() - started_);
+  }
   OnRetired on_retired = std::move(on_retired_);
   on_retired(id_);
 }

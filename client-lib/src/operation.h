@@ -26,6 +26,15 @@ struct CodecLoad {
   uint64_t decode_backlog_bytes = 0;
 };
 
+class ClusterMap;
+class Coordinators;
+
+// What a client of a cluster has besides its links to nodes.
+struct ClusterContext {
+  Coordinators& coordinators;
+  const ClusterMap& map;
+};
+
 // What every operation works with. Everything outlives the operations.
 struct CoreContext {
   Executor& executor;
@@ -37,6 +46,7 @@ struct CoreContext {
   ClientMetrics& metrics;
   CodecLoad& codec;
   PauseWatch& pauses;
+  const ClusterContext* maybe_cluster;  // null: the nodes are listed, there is no coordinator
 };
 
 // One call of the client under way. Owned by the core's executor. Held by shared_ptr; owners: the
@@ -47,10 +57,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // `on_retired` removes the operation from the core; called once, before the caller's last
   // callback.
   using OnRetired = absl::AnyInvocable<void(uint64_t id)>;
+  // kNo: a part of another operation, which is counted itself.
+  enum class Counted { kYes, kNo };
   struct Identity {
     uint64_t id;
     OperationKind kind;
     OnRetired on_retired;
+    Counted counted = Counted::kYes;
   };
   Operation(CoreContext& core, Identity identity);
   virtual ~Operation() = default;
@@ -79,6 +92,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Leave the core and count how it ended. The caller's callback follows.
   void Retire(ResultLabel result);
   TimePoint deadline() const { return clock_.end(); }
+  bool counted() const { return counted_ == Counted::kYes; }
   // End no later than now + `soon`.
   void Hurry(Duration soon);
 
@@ -107,6 +121,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   const uint64_t id_;
   const OperationKind kind_;
+  const Counted counted_;
   OnRetired on_retired_;
   const TimePoint started_;
   OperationDeadline clock_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client-lib/src/policy.h"
 #include "client-lib/src/sequence_plan.h"
 #include "common/status_macros.h"
 #include "kernels/codec.h"
@@ -95,36 +96,46 @@ void PutOperation::Start() {
 }
 
 absl::Status PutOperation::Prepare() {
-  const PutOptions& options = request_.options;
   scope_ = std::make_shared<EncodeScope>(std::move(request_.view));
-  const uint64_t in_chain =
-      request_.keys.size() - std::min<uint64_t>(request_.keys.size(), options.first_block);
-  uint64_t count = options.blocks;
-  if (count == 0) {
-    count = std::min(in_chain, BlocksCovered(*request_.ns, scope_->view, options.first_block));
-  }
-  blocks_.resize(std::min(count, in_chain));
-  if (count > in_chain) {
-    return absl::InvalidArgumentError(absl::StrCat("blocks [", options.first_block, ", +", count,
-                                                   ") of a chain of ", request_.keys.size()));
-  }
+  TOKURA_RETURN_IF_ERROR(PreparePositions());
   if (blocks_.empty()) {
     return absl::OkStatus();
   }
-  TOKURA_RETURN_IF_ERROR(
-      CheckSequenceView(*request_.ns, scope_->view, {options.first_block, count}, ViewUse::kRead));
+  const BlockRange range{positions_.front(), positions_.back() - positions_.front() + 1};
+  TOKURA_RETURN_IF_ERROR(CheckSequenceView(*request_.ns, scope_->view, range, ViewUse::kRead));
   TOKURA_RETURN_IF_ERROR(PrepareCodec());
-  const std::vector<NodeLink*> links = core_.directory.ForPut(request_.keys.front());
-  if (links.empty()) {
-    return absl::UnavailableError("no node is reachable");
-  }
-  maybe_link_ = links.front();
+  TOKURA_RETURN_IF_ERROR(PrepareLink());
   PrepareBatches();
   return absl::OkStatus();
 }
 
+absl::Status PutOperation::PreparePositions() {
+  absl::Status status;
+  if (request_.placement) {
+    positions_ = request_.placement->positions;
+  } else {
+    const PutRange asked =
+        RangeOfPut(*request_.ns, request_.keys.size(), scope_->view, request_.options);
+    status = asked.status;
+    for (uint64_t i = 0; i < asked.range.count; ++i) {
+      positions_.push_back(static_cast<uint32_t>(asked.range.first + i));
+    }
+  }
+  blocks_.resize(positions_.size());
+  return status;
+}
+
+absl::Status PutOperation::PrepareLink() {
+  if (request_.placement) {
+    maybe_link_ = core_.directory.Find(request_.placement->node, request_.placement->incarnation);
+  } else if (const auto links = core_.directory.ForPut(request_.keys.front()); !links.empty()) {
+    maybe_link_ = links.front();
+  }
+  return maybe_link_ != nullptr ? absl::OkStatus() : absl::UnavailableError("no node is reachable");
+}
+
 absl::Status PutOperation::PrepareCodec() {
-  codec_ = request_.options.codec.value_or(core_.options.ingest_codec);
+  codec_ = request_.options.codec.value_or(IngestCodec(core_, request_.ns->spec()));
   TOKURA_ASSIGN_OR_RETURN(const kernels::CodecPreset preset, kernels::FindCodec(codec_));
   const bool exact =
       preset.k.number == kernels::Number::kRaw && preset.v.number == kernels::Number::kRaw;
@@ -222,7 +233,7 @@ void PutOperation::Pump() {
 
 void PutOperation::Encode(size_t part, RingSlot slot) {
   const Part& which = parts_[part];
-  const uint64_t position = request_.options.first_block + which.block;
+  const uint64_t position = positions_[which.block];
   PartEncode::Request request;
   request.identity = {.fingerprint = request_.ns->fingerprint(),
                       .key = request_.keys[position],
@@ -289,7 +300,7 @@ void PutOperation::SendBatch(size_t index) {
   proto::PutRequest body;
   body.set_fingerprint(request_.ns->fingerprint().bytes.data(), Fingerprint::kBytes);
   for (size_t b = batch.first; b < batch.first + batch.count; ++b) {
-    const size_t position = request_.options.first_block + b;
+    const size_t position = positions_[b];
     proto::PutBlock* block = body.add_blocks();
     block->set_key(request_.keys[position].bytes.data(), BlockKey::kBytes);
     if (position > 0) {
@@ -303,6 +314,8 @@ void PutOperation::SendBatch(size_t index) {
   body.set_shards(request_.ns->spec().head_shards);
   body.set_first_shard(scope_->view.first_shard);
   body.set_shard_count(scope_->view.shards);
+  body.set_ttl_us(TtlUs(core_, request_.ns->spec()));
+  body.set_placement_epoch(request_.placement ? request_.placement->epoch : 0);
   batch.state = Batch::State::kSent;
   Moved();
   batch.request_id = maybe_link_->Send(net::Op::kPut, body, deadline(),
@@ -334,6 +347,8 @@ void PutOperation::OnSent(size_t index, size_t bytes, const absl::Status& status
   if (status.ok()) {
     bytes_moved_ += bytes;
     core_.metrics.sent_bytes->Increment(static_cast<double>(bytes));
+    batches_[index].taken = true;
+    TellAdmitted();
   }
   --batches_[index].sending;
   Moved();
@@ -369,6 +384,7 @@ void PutOperation::OnReply(size_t index, const absl::Status& status,
              absl::Status(code, has_reason ? reply.reasons(failed) : std::string()));
     failed += code != absl::StatusCode::kOk ? 1 : 0;
   }
+  TellAdmitted();
   Pump();
   FinishIfOver();
 }
@@ -442,6 +458,21 @@ void PutOperation::Cancel() {
   }
   Release();
   Hurry(core_.options.progress_timeout);
+}
+
+void PutOperation::TellAdmitted() {
+  if (!request_.placement || !request_.placement->admitted || open_blocks_ == 0) {
+    return;
+  }
+  const bool settled = std::all_of(batches_.begin(), batches_.end(), [](const Batch& batch) {
+    return batch.taken || batch.state == Batch::State::kAnswered;
+  });
+  const bool refused = std::any_of(blocks_.begin(), blocks_.end(), [](const Block& block) {
+    return absl::IsFailedPrecondition(block.status);
+  });
+  if (settled && !refused) {
+    std::exchange(request_.placement->admitted, nullptr)();
+  }
 }
 
 void PutOperation::Release() {
@@ -534,14 +565,18 @@ void PutOperation::Deliver() {
   size_t ok = 0;
   const absl::Status* first_failure = nullptr;
   for (Block& block : blocks_) {
-    core_.metrics.BlockEnded(OperationKind::kPut, block.status);
+    if (counted()) {
+      core_.metrics.BlockEnded(OperationKind::kPut, block.status);
+    }
     ok += block.status.ok() ? 1 : 0;
     first_failure = first_failure == nullptr && !block.status.ok() ? &block.status : first_failure;
     result.blocks.push_back(block.status);
   }
   result.bytes_moved = bytes_moved_;
   result.bytes_logical = ok * raw_bytes_per_block_;
-  core_.metrics.logical_sent_bytes->Increment(static_cast<double>(result.bytes_logical));
+  if (counted()) {
+    core_.metrics.logical_sent_bytes->Increment(static_cast<double>(result.bytes_logical));
+  }
   ResultLabel label = ResultLabel::kOk;
   if (first_failure != nullptr) {
     label = ok > 0 ? ResultLabel::kPartial : LabelOf(*first_failure);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,7 +13,8 @@
 
 namespace tokura {
 
-// Encodes blocks from a view into the ring and offers them to one node. Two events: the view is
+// Encodes blocks from a view into the ring and offers them to one node: the one that a plan placed
+// them on, or else the directory's choice. Two events: the view is
 // released once everything is encoded or the operation has ended; the outcome follows. Owned by the
 // core's executor.
 //
@@ -20,12 +22,24 @@ namespace tokura {
 // parts were offered can honestly be called CANCELLED, and one whose parts were all offered cannot.
 class PutOperation final : public Operation {
  public:
+  // What a plan says of the blocks that go to one node.
+  struct Placement {
+    std::string node;
+    uint64_t incarnation = 0;
+    uint64_t epoch = 0;
+    std::vector<uint32_t>
+        positions;  // in the chain, rising; options.first_block and blocks count not
+    // Called once no block can be refused for its placement any more; not when the outcome comes
+    // first.
+    Task admitted;
+  };
   struct Request {
     NamespaceRef ns;
     std::vector<BlockKey> keys;  // of the whole chain
     SequenceView view;
     PutOptions options;
     ContentId content_id;
+    std::optional<Placement> placement = std::nullopt;
   };
   PutOperation(CoreContext& core, Identity identity, Request request, Task released,
                ClientCore::PutCallback stored);
@@ -60,10 +74,15 @@ class PutOperation final : public Operation {
     enum class State { kUnsent, kQueued, kSent, kAnswered } state = State::kUnsent;
     uint64_t request_id = 0;
     uint32_t sending = 0;        // transfers under way
+    bool taken = false;          // the node took a part: it does not refuse the batch
     std::vector<Encoded> ready;  // encoded before the announcement could be sent
   };
 
   absl::Status Prepare();
+  // Which blocks: positions_. INVALID_ARGUMENT: more than the chain has.
+  absl::Status PreparePositions();
+  // The node to put to. UNAVAILABLE: none is reachable.
+  absl::Status PrepareLink();
   absl::Status PrepareCodec();
   void PrepareBatches();
   Duration PredictedTotal() const;
@@ -86,6 +105,8 @@ class PutOperation final : public Operation {
   }
   // Give up on a batch: the node forgets it.
   void Abandon(Batch& batch);
+  // Tell the placement's owner when every batch was taken or answered.
+  void TellAdmitted();
   // Nothing more will be encoded: release the view as soon as no step is inside.
   void Release();
   void OnQuiet();
@@ -114,6 +135,7 @@ class PutOperation final : public Operation {
   uint32_t group_mask_ = 0;
   std::vector<size_t> bytes_max_;  // of a part, by group
   NodeLink* maybe_link_ = nullptr;
+  std::vector<uint32_t> positions_;  // in the chain, of each block
   std::vector<Block> blocks_;
   std::vector<Part> parts_;  // block by block
   std::vector<Batch> batches_;

@@ -68,6 +68,21 @@ absl::Status CheckSequenceView(const Namespace& ns, const SequenceView& view,
   return absl::OkStatus();
 }
 
+PutRange RangeOfPut(const Namespace& ns, uint64_t chain_blocks, const SequenceView& view,
+                    const PutOptions& options) {
+  const uint64_t in_chain = chain_blocks - std::min<uint64_t>(chain_blocks, options.first_block);
+  uint64_t count = options.blocks;
+  if (count == 0) {
+    count = std::min(in_chain, BlocksCovered(ns, view, options.first_block));
+  }
+  PutRange put{{options.first_block, std::min(count, in_chain)}, absl::OkStatus()};
+  if (count > in_chain) {
+    put.status = absl::InvalidArgumentError(absl::StrCat("blocks [", options.first_block, ", +",
+                                                         count, ") of a chain of ", chain_blocks));
+  }
+  return put;
+}
+
 uint32_t ViewGroups(const SequenceView& view) {
   uint32_t mask = 0;
   for (size_t g = 0; g < view.groups.size(); ++g) {

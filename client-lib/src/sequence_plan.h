@@ -21,6 +21,15 @@ enum class ViewUse { kRead, kWrite };
 absl::Status CheckSequenceView(const Namespace& ns, const SequenceView& view,
                                const BlockRange& range, ViewUse use);
 
+// Blocks of a chain of `chain_blocks` that a put with `options` names; cut to the chain, and then
+// the status is INVALID_ARGUMENT.
+struct PutRange {
+  BlockRange range;
+  absl::Status status;
+};
+PutRange RangeOfPut(const Namespace& ns, uint64_t chain_blocks, const SequenceView& view,
+                    const PutOptions& options);
+
 // Groups of the view that have memory.
 uint32_t ViewGroups(const SequenceView& view);
 // How many whole blocks, from `first` on, every group of the view that has memory covers.

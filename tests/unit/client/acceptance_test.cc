@@ -45,9 +45,9 @@ TEST(BlockFidelityTest, UnknownErrorIsNeverTakenForExact) {
     block.Add(Info(Fidelity::kQuantized, 1, 0, {{0.01, 1}}));
     block.Add(info);
     EXPECT_EQ(block.Mean(), kInfinity);
-    EXPECT_TRUE(block.Acceptable({}, {}));
-    EXPECT_FALSE(block.Acceptable({}, {.max_error = 1e9}));
-    EXPECT_FALSE(block.Acceptable({}, {.max_error = 0.0}));
+    EXPECT_TRUE(block.Acceptable({}));
+    EXPECT_FALSE(block.Acceptable({.max_error = 1e9}));
+    EXPECT_FALSE(block.Acceptable({.max_error = 0.0}));
   }
   BlockFidelity constant;
   constant.Add(Info(Fidelity::kQuantized, 0, 0, {{0, 0}, {0, 1}}));
@@ -55,31 +55,29 @@ TEST(BlockFidelityTest, UnknownErrorIsNeverTakenForExact) {
 }
 
 TEST(BlockFidelityTest, AcceptsWhatTheCallerTolerates) {
-  const ClientOptions options;
-  ClientOptions proxies;
-  proxies.accept_proxy_error = true;
   BlockFidelity exact, measured, proxy, summary;
   exact.Add(Info(Fidelity::kExact, 0, 0, {}, 0));
   measured.Add(Info(Fidelity::kQuantized, 0, 0, {{0.01, 1}}));
   proxy.Add(Info(Fidelity::kQuantized, 0, 0, {{0.01, 1}}, 0));
   summary.Add(Info(Fidelity::kSummary, 0, 0, {{0.01, 1}}));
-  AcceptOptions any;
-  AcceptOptions zero{.max_error = 0.0};
-  AcceptOptions tenth{.max_error = 0.1};
-  AcceptOptions less{.max_error = 0.09};
-  AcceptOptions summaries{.max_error = 0.2, .allow_summary = true};
-  for (const AcceptOptions& accept : {any, zero, tenth, less, summaries}) {
-    EXPECT_TRUE(exact.Acceptable(options, accept));
+  Acceptance any;
+  Acceptance zero{.max_error = 0.0};
+  Acceptance tenth{.max_error = 0.1};
+  Acceptance proxies{.max_error = 0.1, .accept_proxy_error = true};
+  Acceptance less{.max_error = 0.09};
+  Acceptance summaries{.max_error = 0.2, .allow_summary = true};
+  for (const Acceptance& acceptance : {any, zero, tenth, less, summaries}) {
+    EXPECT_TRUE(exact.Acceptable(acceptance));
   }
-  EXPECT_TRUE(measured.Acceptable(options, any));
-  EXPECT_TRUE(measured.Acceptable(options, tenth));
-  EXPECT_FALSE(measured.Acceptable(options, less));
-  EXPECT_FALSE(measured.Acceptable(options, zero));
-  EXPECT_TRUE(proxy.Acceptable(options, any));
-  EXPECT_FALSE(proxy.Acceptable(options, tenth));
-  EXPECT_TRUE(proxy.Acceptable(proxies, tenth));
-  EXPECT_FALSE(summary.Acceptable(options, any));
-  EXPECT_TRUE(summary.Acceptable(options, summaries));
+  EXPECT_TRUE(measured.Acceptable(any));
+  EXPECT_TRUE(measured.Acceptable(tenth));
+  EXPECT_FALSE(measured.Acceptable(less));
+  EXPECT_FALSE(measured.Acceptable(zero));
+  EXPECT_TRUE(proxy.Acceptable(any));
+  EXPECT_FALSE(proxy.Acceptable(tenth));
+  EXPECT_TRUE(proxy.Acceptable(proxies));
+  EXPECT_FALSE(summary.Acceptable(any));
+  EXPECT_TRUE(summary.Acceptable(summaries));
 }
 
 TEST(UsablePrefixTest, SlidingGroupsCountAtTheEndOnly) {

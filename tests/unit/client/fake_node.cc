@@ -107,13 +107,12 @@ void FakeNode::OnRequest(net::ServerChannel& channel, const net::FrameHeader& fr
       return OnStat(channel, frame);
     case net::Op::kCancel:
       ++cancelled;
-      puts_under_way_.erase(Parse<proto::CancelRequest>(body).request_id());
+      puts_under_way_.erase({&channel, Parse<proto::CancelRequest>(body).request_id()});
       return;
     case net::Op::kRenew:
-    case net::Op::kRelease: {
-      const proto::ReleaseReply reply;
-      return channel.Reply(frame, absl::OkStatus(), &reply);
-    }
+      return OnLeases(channel, frame, Parse<proto::RenewRequest>(body).leases());
+    case net::Op::kRelease:
+      return OnLeases(channel, frame, Parse<proto::ReleaseRequest>(body).leases());
     default:
       FAIL() << net::OpName(frame.op);
   }
@@ -155,7 +154,10 @@ void FakeNode::OnAcquire(net::ServerChannel& channel, const net::FrameHeader& fr
   proto::AcquireReply reply;
   *reply.mutable_held() = Describe(request.keys());
   if (reply.held().prefix_blocks() > 0 || describe) {
-    reply.set_lease(std::string(LeaseToken::kBytes, 'L'));
+    std::string token(LeaseToken::kBytes, 'L');
+    token.back() = static_cast<char>(token.back() + leases_granted_++);
+    reply.set_lease(token);
+    leases[token] = &channel;
   }
   channel.Reply(frame, absl::OkStatus(), &reply);
 }
@@ -163,6 +165,10 @@ void FakeNode::OnAcquire(net::ServerChannel& channel, const net::FrameHeader& fr
 void FakeNode::OnGet(net::ServerChannel& channel, const net::FrameHeader& frame,
                      const proto::GetRequest& request) {
   gets.push_back(request);
+  if (!request.lease().empty() && leases.count(request.lease()) == 0) {
+    channel.Reply(frame, absl::AbortedError("the lease has ended"));
+    return;
+  }
   proto::GetReply reply;
   uint32_t index = 0;
   for (const BlockKey& key : SplitKeys(request.keys())) {
@@ -205,13 +211,32 @@ void FakeNode::OnGet(net::ServerChannel& channel, const net::FrameHeader& frame,
   channel.Reply(frame, absl::OkStatus(), &reply);
 }
 
-void FakeNode::OnPut(net::ServerChannel&, const net::FrameHeader& frame,
+void FakeNode::OnLeases(net::ServerChannel& channel, const net::FrameHeader& frame,
+                        const std::string& tokens) {
+  for (size_t at = 0; at < tokens.size(); at += LeaseToken::kBytes) {
+    const std::string token = tokens.substr(at, LeaseToken::kBytes);
+    if (frame.op == net::Op::kRelease) {
+      leases.erase(token);
+    } else {
+      ++renewals[token];
+    }
+  }
+  const proto::ReleaseReply reply;  // as bytes the same as an empty RenewReply
+  channel.Reply(frame, absl::OkStatus(), &reply);
+}
+
+void FakeNode::OnPut(net::ServerChannel& channel, const net::FrameHeader& frame,
                      proto::PutRequest request) {
   puts.push_back(request);
+  if (request.placement_epoch() < refuse_below_epoch) {
+    channel.Reply(frame, absl::FailedPreconditionError("placed by an older membership"));
+    return;
+  }
   const size_t parts =
       static_cast<size_t>(std::popcount(request.group_mask())) * request.shard_count();
   const size_t missing = parts * static_cast<size_t>(request.blocks_size());
-  puts_under_way_.emplace(frame.request_id, Put{frame, std::move(request), missing});
+  puts_under_way_.emplace(std::pair(&channel, frame.request_id),
+                          Put{frame, std::move(request), missing});
 }
 
 void FakeNode::OnPayload(net::ServerChannel& channel, const net::FrameHeader& frame,
@@ -223,7 +248,7 @@ void FakeNode::OnPayload(net::ServerChannel& channel, const net::FrameHeader& fr
   auto buffer = MakeBuffer(std::vector<std::byte>(payload.size()));
   const net::RegisteredSpan span{buffer->region.get(), buffer->bytes.data(), buffer->bytes.size()};
   payload.Receive(span, [this, frame, buffer, channel = &channel](absl::Status status) {
-    const auto put = puts_under_way_.find(frame.request_id);
+    const auto put = puts_under_way_.find({channel, frame.request_id});
     if (!status.ok() || put == puts_under_way_.end()) {
       return;
     }
@@ -267,6 +292,7 @@ void FakeNode::OnStat(net::ServerChannel& channel, const net::FrameHeader& frame
 
 void FakeNode::OnClosed(net::ServerChannel& channel, absl::Status) {
   --open_channels;
+  std::erase_if(leases, [&channel](const auto& lease) { return lease.second == &channel; });
   const auto found = channels_.find(&channel);
   host_.loop().Post([gone = std::move(found->second)] {});
   channels_.erase(found);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/ids.h"
@@ -39,6 +40,7 @@ class FakeNode final : public net::ServerChannelOwner {
   ~FakeNode() override;
 
   std::string address() const { return listener_->address().ToString(); }
+  const Options& options() const { return options_; }
   sim::SimHost& host() { return host_; }
   // The process dies: its connections break.
   void Kill() { network_.Kill(host_, sim::SimNetwork::Death::kProcess); }
@@ -54,6 +56,9 @@ class FakeNode final : public net::ServerChannelOwner {
   std::vector<proto::PutRequest> puts;
   std::vector<proto::Hello> hellos;
   int open_channels = 0;
+  // Leases that are held, with the connection that owns each, and how often each was renewed.
+  std::map<std::string, net::ServerChannel*> leases;
+  std::map<std::string, int> renewals;
 
   // Misbehaviour. Ops listed here are never answered; payloads of puts are never taken.
   std::vector<net::Op> silent;
@@ -62,6 +67,8 @@ class FakeNode final : public net::ServerChannelOwner {
   std::function<bool(const BlockKey& key, PartId part, std::vector<std::byte>* bytes)> tamper;
   // Status of a whole request instead of an answer.
   std::map<net::Op, absl::Status> refuse;
+  // Puts placed by an older epoch are refused.
+  uint64_t refuse_below_epoch = 0;
   // Answer to HELLO.
   absl::Status hello_answer;
   // Called with what a lookup or acquire is told; may change it.
@@ -101,6 +108,8 @@ class FakeNode final : public net::ServerChannelOwner {
   void OnRemove(net::ServerChannel& channel, const net::FrameHeader& frame,
                 const proto::RemoveRequest& request);
   void OnStat(net::ServerChannel& channel, const net::FrameHeader& frame);
+  void OnLeases(net::ServerChannel& channel, const net::FrameHeader& frame,
+                const std::string& tokens);
   proto::LookupReply Describe(const std::string& keys);
   void OnPart(uint64_t channel, const net::FrameHeader& frame, std::vector<std::byte> bytes);
   std::shared_ptr<Buffer> MakeBuffer(std::vector<std::byte> bytes);
@@ -110,7 +119,9 @@ class FakeNode final : public net::ServerChannelOwner {
   sim::SimHost host_;
   sim::SimTransport transport_;
   std::map<net::ServerChannel*, std::unique_ptr<net::ServerChannel>> channels_;
-  std::map<uint64_t, Put> puts_under_way_;  // by request id: tests use one connection per node
+  // By connection and request id.
+  std::map<std::pair<net::ServerChannel*, uint64_t>, Put> puts_under_way_;
+  int leases_granted_ = 0;
   std::vector<net::IncomingPayload> kept_;  // never taken: the sender's memory stays busy
   std::unique_ptr<net::Listener> listener_;
 };
