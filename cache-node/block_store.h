@@ -22,6 +22,7 @@
 #include "common/ids.h"
 #include "common/time.h"
 #include "kernels/part.h"
+#include "proto/accept.h"
 
 namespace tokura::node {
 
@@ -38,20 +39,6 @@ struct StoreOptions {
   uint64_t part_bytes_max = uint64_t{64} << 20;
   uint32_t blocks_max = 0;      // descriptors; 0: one per 4 KiB of host_bytes, at least 1024
   uint64_t change_log_max = 0;  // changes that the log keeps; 0: none
-};
-
-// What a caller accepts (DESIGN §6). A form is acceptable when it has all of required_groups; it is
-// no summary, or summaries are allowed; its codec is among `codecs` (empty: any); and, where
-// max_error is stated, its mean error is at most that, and not judged by its own keys only, unless
-// accept_proxy_error. Exact forms always meet max_error.
-// Of several acceptable forms the best is: the one earliest in `codecs`; then the higher fidelity
-// class; then the smaller mean error; then fewer bytes; then the smaller content id.
-struct AcceptRule {
-  std::optional<double> max_error;  // unset: any; 0: exact
-  bool allow_summary = false;
-  bool accept_proxy_error = false;
-  std::vector<std::string> codecs;  // best first
-  uint32_t required_groups = 0;     // bit per layer group
 };
 
 enum class Touch { kNo, kYes };

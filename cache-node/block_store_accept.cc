@@ -4,6 +4,10 @@
 
 namespace tokura::node {
 
+static_assert(static_cast<uint32_t>(kernels::Fidelity::kExact) == kWireExact);
+static_assert(static_cast<uint32_t>(kernels::Fidelity::kQuantized) == kWireQuantized);
+static_assert(static_cast<uint32_t>(kernels::Fidelity::kSummary) == kWireSummary);
+
 std::optional<CodecId> CodecNames::FindLocked(std::string_view name) const {
   for (size_t i = 0; i < size_; ++i) {
     if (names_[i] == name) {
@@ -46,44 +50,24 @@ AcceptMatcher::AcceptMatcher(const AcceptRule& rule, const CodecNames& names) : 
 }
 
 size_t AcceptMatcher::CodecRank(CodecId codec) const {
-  return static_cast<size_t>(std::find(codecs_.begin(), codecs_.end(), codec) - codecs_.begin());
+  const auto known = std::find(codecs_.begin(), codecs_.end(), codec);
+  return known == codecs_.end() ? rule_.codecs.size()
+                                : static_cast<size_t>(known - codecs_.begin());
 }
 
 bool AcceptMatcher::Accepts(const FormInfo& form) const {
-  if ((form.group_mask & rule_.required_groups) != rule_.required_groups) {
-    return false;
-  }
-  if (form.fidelity == kernels::Fidelity::kSummary && !rule_.allow_summary) {
-    return false;
-  }
-  if (!rule_.codecs.empty() && CodecRank(form.codec) == codecs_.size()) {
-    return false;
-  }
-  if (!rule_.max_error.has_value() || form.fidelity == kernels::Fidelity::kExact) {
-    return true;
-  }
-  // Exact was asked for, and a lossy form whose error happens to be 0 is not that.
-  const bool exact_only = !(*rule_.max_error > 0);
-  return !exact_only && form.error_mean <= *rule_.max_error &&
-         (!form.proxy_error || rule_.accept_proxy_error);
+  const FormTraits traits{CodecRank(form.codec), form.group_mask,
+                          static_cast<uint32_t>(form.fidelity), form.proxy_error};
+  return tokura::Accepts(rule_, traits, form.error_mean);
 }
 
 bool AcceptMatcher::Better(const FormInfo& a, const FormInfo& b) const {
-  const size_t rank_a = CodecRank(a.codec);
-  const size_t rank_b = CodecRank(b.codec);
-  if (rank_a != rank_b) {
-    return rank_a < rank_b;
-  }
-  if (a.fidelity != b.fidelity) {
-    return a.fidelity < b.fidelity;
-  }
-  if (a.error_mean != b.error_mean) {
-    return a.error_mean < b.error_mean;
-  }
-  if (a.stored_bytes != b.stored_bytes) {
-    return a.stored_bytes < b.stored_bytes;
-  }
-  return a.content_id < b.content_id;
+  const auto rank = [&](const FormInfo& form) {
+    return FormRank{CodecRank(form.codec), static_cast<uint32_t>(form.fidelity), form.error_mean,
+                    form.stored_bytes};
+  };
+  const std::partial_ordering order = CompareForms(rank(a), rank(b));
+  return order != 0 ? order < 0 : a.content_id < b.content_id;
 }
 
 StoredForm* AcceptMatcher::Best(StoredForm* forms, const ContentId& content, TimePoint now) const {

@@ -9,7 +9,6 @@
 namespace tokura::node {
 namespace {
 
-constexpr int kAcceptCodecsMax = 64;
 // Room that a reply leaves for what surrounds the per-block fields.
 constexpr size_t kReplyBytesMax = net::kMessageBytesMax - 4096;
 // Bytes per block of the fields content_ids and form_of_block, and per form beside its own size.
@@ -84,24 +83,6 @@ absl::StatusOr<std::vector<ContentId>> ReadContentIds(const std::string& bytes, 
         absl::StrCat("content_ids has ", bytes.size(), " bytes for ", keys, " keys"));
   }
   return SplitIds<ContentId>(bytes);
-}
-
-absl::StatusOr<AcceptRule> ReadAccept(const proto::Accept& accept) {
-  AcceptRule rule;
-  if (accept.has_max_error()) {
-    if (!(accept.max_error() >= 0)) {  // NaN as well.
-      return absl::InvalidArgumentError("max_error is negative or not a number");
-    }
-    rule.max_error = accept.max_error();
-  }
-  if (accept.codecs_size() > kAcceptCodecsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("codecs has ", accept.codecs_size(), " entries; at most ", kAcceptCodecsMax));
-  }
-  rule.allow_summary = accept.allow_summary();
-  rule.accept_proxy_error = accept.accept_proxy_error();
-  rule.codecs.assign(accept.codecs().begin(), accept.codecs().end());
-  return rule;
 }
 
 proto::Form MakeForm(const BlockStore& store, const FormInfo& info) {

@@ -30,7 +30,6 @@ absl::StatusOr<std::vector<BlockKey>> ReadKeys(const std::string& bytes, uint32_
 absl::StatusOr<std::vector<ContentId>> ReadContentIds(const std::string& bytes, size_t keys);
 // 1…`max` tokens.
 absl::StatusOr<std::vector<LeaseToken>> ReadLeases(const std::string& bytes, uint32_t max);
-absl::StatusOr<AcceptRule> ReadAccept(const proto::Accept& accept);
 // One identifier of exactly its size, not all zero.
 template <typename IdType>
 absl::StatusOr<IdType> ReadId(const std::string& bytes, const char* field);
