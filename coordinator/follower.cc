@@ -164,7 +164,9 @@ absl::StatusOr<bool> Follower::Watch::Take(std::span<const std::byte> body) {
   if (!state.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
     return absl::InvalidArgumentError("the answer to WATCH is no ClusterState");
   }
-  if (state.epoch() <= state_.epoch()) {
+  const bool other_rules =
+      state.epoch() == state_.epoch() && state.policy_version() != state_.policy_version();
+  if (state.epoch() <= state_.epoch() && !other_rules) {
     return false;
   }
   TOKURA_RETURN_IF_ERROR(CheckState(state));

@@ -21,10 +21,10 @@ absl::Status CheckText(const char* field, const std::string& text) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNumber(const char* field, uint64_t number) {
-  if (number > Membership::kNumberMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " ", number, " is above ", Membership::kNumberMax));
+absl::Status CheckNumber(const char* field, uint64_t number, uint64_t known) {
+  const uint64_t max = std::max(Membership::kNumberMax, known);
+  if (number > max) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " ", number, " is above ", max));
   }
   return absl::OkStatus();
 }
@@ -32,8 +32,6 @@ absl::Status CheckNumber(const char* field, uint64_t number) {
 absl::Status CheckRegister(const proto::RegisterRequest& request) {
   TOKURA_RETURN_IF_ERROR(CheckText("node", request.node()));
   TOKURA_RETURN_IF_ERROR(CheckText("address", request.address()));
-  TOKURA_RETURN_IF_ERROR(CheckNumber("incarnation", request.incarnation()));
-  TOKURA_RETURN_IF_ERROR(CheckNumber("highest_epoch", request.highest_epoch()));
   if (request.incarnation() == 0) {
     return absl::InvalidArgumentError("incarnation is 0");
   }
@@ -88,6 +86,7 @@ void Membership::SetPolicy(Policy policy) {
 absl::StatusOr<uint64_t> Membership::Register(const proto::RegisterRequest& request,
                                               TimePoint now) {
   TOKURA_RETURN_IF_ERROR(CheckRegister(request));
+  TOKURA_RETURN_IF_ERROR(CheckEpoch(request.highest_epoch()));
   const auto known = nodes_.find(request.node());
   const Node* maybe_known = known == nodes_.end() ? nullptr : &known->second;
   TOKURA_ASSIGN_OR_RETURN(const uint64_t incarnation, Grant(maybe_known, request));
@@ -103,17 +102,16 @@ absl::StatusOr<uint64_t> Membership::Register(const proto::RegisterRequest& requ
 absl::StatusOr<uint64_t> Membership::Grant(const Node* maybe_known,
                                            const proto::RegisterRequest& request) const {
   const uint64_t own = request.incarnation();
+  const uint64_t last = maybe_known == nullptr ? 0 : maybe_known->incarnation;
+  TOKURA_RETURN_IF_ERROR(CheckNumber("incarnation", own, last));
   if (maybe_known == nullptr) {
     return own;
   }
-  const uint64_t last = maybe_known->incarnation;
   if (maybe_known->instance == request.instance()) {
     return std::max(own, last);  // The same process: its answer was lost, or it comes back.
   }
   if (request.starting()) {
-    const uint64_t granted = std::max(own, last + 1);
-    TOKURA_RETURN_IF_ERROR(CheckNumber("the next incarnation", granted));
-    return granted;
+    return std::max(own, last + 1);
   }
   // Admitted by a holder before this one, of which at most the numbers are known.
   const bool known_by_number_only = maybe_known->instance.empty();
@@ -121,6 +119,10 @@ absl::StatusOr<uint64_t> Membership::Grant(const Node* maybe_known,
     return own;
   }
   return Superseded(request.node(), own, last);
+}
+
+absl::Status Membership::CheckEpoch(uint64_t epoch) const {
+  return CheckNumber("highest_epoch", epoch, published_.epoch());
 }
 
 absl::Status Membership::MakeRoom(const Node* maybe_known) {
@@ -179,7 +181,7 @@ void Membership::Admit(Node& node, const proto::RegisterRequest& request, uint64
 
 absl::StatusOr<uint64_t> Membership::Report(const std::string& name,
                                             const proto::ReportRequest& request, TimePoint now) {
-  TOKURA_RETURN_IF_ERROR(CheckNumber("highest_epoch", request.highest_epoch()));
+  TOKURA_RETURN_IF_ERROR(CheckEpoch(request.highest_epoch()));
   const auto it = nodes_.find(name);
   if (it != nodes_.end() && request.incarnation() < it->second.incarnation &&
       !bugs_.accept_lower_incarnation) {
@@ -215,7 +217,7 @@ void Membership::ConnectionLost(const std::string& name, uint64_t incarnation) {
 }
 
 void Membership::NameEpoch(uint64_t epoch, TimePoint now) {
-  if (bugs_.restart_epoch_at_one || epoch > kNumberMax) {
+  if (bugs_.restart_epoch_at_one || !CheckEpoch(epoch).ok()) {
     return;
   }
   named_epoch_ = std::max(named_epoch_, epoch);

@@ -44,7 +44,8 @@ class Membership {
   // Names remembered, members among them; of the others the one that is gone longest is forgotten.
   static constexpr size_t kNamesMax = 4096;
   static constexpr size_t kTextBytesMax = 256;  // of a name or an address
-  // Of epochs and incarnations: a higher one is a broken peer's, and would leave none to go on to.
+  // Of epochs and incarnations that peers claim, unless this holder has gone on above it itself: a
+  // higher one is a broken peer's, and would leave none to go on to.
   static constexpr uint64_t kNumberMax = uint64_t{1} << 62;
   // A new node's share grows in so many steps, each an epoch.
   static constexpr uint32_t kRampSteps = 10;
@@ -106,6 +107,7 @@ class Membership {
   // The incarnation that `request` gets, given what is known of its name.
   absl::StatusOr<uint64_t> Grant(const Node* maybe_known,
                                  const proto::RegisterRequest& request) const;
+  absl::Status CheckEpoch(uint64_t epoch) const;
   absl::Status MakeRoom(const Node* maybe_known);
   void Admit(Node& node, const proto::RegisterRequest& request, uint64_t incarnation,
              TimePoint now);

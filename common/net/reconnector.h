@@ -41,7 +41,10 @@ class Reconnector final : public ClientChannelOwner,
   struct Options {
     Address address;
     ClientChannel::Options channel;  // HELLO: role, name and instance of this process (MakeHello)
-    Breaker::Options breaker;
+    // Tries are cheap between a cluster's few processes: with these all of them are back before a
+    // holder of the membership that starts again has waited for them (`forming`, 1.5 s).
+    Breaker::Options breaker{.backoff_min = std::chrono::milliseconds(100),
+                             .backoff_max = std::chrono::milliseconds(500)};
     std::string component;  // whose log lines these are: "node", "coordinator"
   };
 

@@ -207,6 +207,16 @@ TEST_F(FollowerTest, AsksAgainAtOnceAfterAQuietWatch) {
   EXPECT_THAT(epochs_, ElementsAre(3)) << "the same state is no change";
 }
 
+TEST_F(FollowerTest, TakesOtherRulesUnderTheSameEpoch) {
+  Start();
+  Answer(State(3, {"a"}));
+  proto::ClusterState state = State(3, {"a"});
+  state.set_policy_version(2);
+  Answer(state);
+  EXPECT_THAT(epochs_, ElementsAre(3, 3));
+  EXPECT_EQ(follower_->state().policy_version(), 2u);
+}
+
 TEST_F(FollowerTest, RefusesAStateThatIsNone) {
   Start();
   const uint64_t warnings = LogCounts().warnings;

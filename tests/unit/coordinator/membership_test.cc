@@ -397,6 +397,20 @@ TEST_F(MembershipTest, WhoeverNamesAnEarlierLifeLateIsWaitedForOnceOnly) {
   EXPECT_EQ(Publish(), 0u) << "no epoch could follow";
 }
 
+TEST_F(MembershipTest, TheHighestNumbersThatAPeerMayClaimLeaveRoomAbove) {
+  proto::RegisterRequest request = AdmittedRequest("a", Membership::kNumberMax, 'a');
+  request.set_highest_epoch(Membership::kNumberMax);
+  EXPECT_TRUE(Register(request).ok());
+  EXPECT_EQ(*Register(NodeRequest("a", 100, 'b')), Membership::kNumberMax + 1);
+  Pass(options_.forming);
+  EXPECT_EQ(Publish(), Membership::kNumberMax + 1);
+  request = AdmittedRequest("a", Membership::kNumberMax + 1, 'b');
+  request.set_highest_epoch(Membership::kNumberMax + 1);
+  EXPECT_TRUE(Register(request).ok()) << "what it was told";
+  request.set_highest_epoch(Membership::kNumberMax + 2);
+  EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(MembershipTest, ReportsNameEpochsToo) {
   Register(NodeRequest("a", 100, 'a')).IgnoreError();
   Publish();
