@@ -140,6 +140,20 @@ void CoordinatorLink::Register() {
   Ask(net::Op::kRegister, request, &CoordinatorLink::OnRegistered);
 }
 
+void CoordinatorLink::Refused(const absl::Status& why) {
+  if (!absl::IsNotFound(why)) {
+    link_->Drop(why);
+    return;
+  }
+  // It has forgotten this node; not at once, in case it does so every time.
+  End(State::kRegistering);
+  timer_ = transport_.executor().RunAfter(report_interval_, [weak = weak_from_this()] {
+    if (auto self = weak.lock(); self != nullptr && self->state_ == State::kRegistering) {
+      self->Register();
+    }
+  });
+}
+
 void CoordinatorLink::OnRegistered(const absl::Status& status, std::span<const std::byte> body) {
   if (absl::IsFailedPrecondition(status) && !starting_) {
     context_->cluster_metrics.RegisterEnded(RegisterResult::kSuperseded);
@@ -222,7 +236,7 @@ void CoordinatorLink::OnReported(const absl::Status& status, std::span<const std
   proto::ReportReply reply;
   const absl::Status result = status.ok() ? ParseReply(body, &reply) : status;
   if (!result.ok()) {
-    link_->Drop(result);
+    Refused(result);
     return;
   }
   report_outstanding_ = false;
@@ -286,7 +300,7 @@ void CoordinatorLink::OnTold(const absl::Status& status, std::span<const std::by
   proto::InventoryReply reply;
   const absl::Status result = status.ok() ? ParseReply(body, &reply) : status;
   if (!result.ok()) {
-    link_->Drop(result);
+    Refused(result);
     return;
   }
   context_->cluster_metrics.BatchDelivered(batch_kind_, batch_records_);

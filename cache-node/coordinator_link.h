@@ -42,7 +42,7 @@ class CoordinatorLinkOwner {
 // The node's link to one coordinator: registers, reports, tells the inventory, applies touches and
 // orphans. Comes back after every loss; nothing waits for it.
 //   down --session--> registering --admitted--> registered --session lost--> down
-//                                               registered --Reregister--> registering
+//                                               registered --Reregister, NOT_FOUND--> registering
 // Owned by the first transport's executor. Shared by whoever made it; requests under way hold weak
 // references.
 class CoordinatorLink final : public net::Reconnector::Owner,
@@ -83,6 +83,8 @@ class CoordinatorLink final : public net::Reconnector::Owner,
 
   void Ask(net::Op op, const google::protobuf::MessageLite& request, OnAnswer on_answer);
   void Register();
+  // An answer that says that what was asked was not done: register again, or give the session up.
+  void Refused(const absl::Status& why);
   void OnRegistered(const absl::Status& status, std::span<const std::byte> body);
   void Report();
   void OnReported(const absl::Status& status, std::span<const std::byte> body);

@@ -22,10 +22,10 @@ namespace tokura::node {
 // the store's log. Deterministic; owned by one thread.
 class InventoryFeed {
  public:
-  // Most of a batch, by default as much as a coordinator takes. Each holds at least one key with
+  // Most of a batch, by default no more than a coordinator takes. Each holds at least one key with
   // kInventoryFormsMax forms.
   struct Limits {
-    size_t keys = 4096;
+    size_t keys = 1024;  // described at once, within a millisecond of the I/O thread
     size_t forms = 8192;
     size_t bytes = size_t{512} << 10;
   };

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <prometheus/registry.h>
+
 #include "cache-node/block_store.h"
 #include "cache-node/cluster_metrics.h"
 #include "cache-node/lease.h"
@@ -29,7 +31,8 @@ struct ServerContext {
         clock(node_clock),
         pool(worker_pool),
         metrics(registry),
-        cluster_metrics(std::move(registry)),
+        cluster_metrics(options.coordinators.empty() ? std::make_shared<prometheus::Registry>()
+                                                     : std::move(registry)),
         client_log(clock, LogLimiter::Options{}),
         leases(LeaseOptions(options, bugs), random) {}
 
@@ -46,8 +49,8 @@ struct ServerContext {
   const Clock& clock;
   WorkerPool& pool;
   NodeMetrics metrics;
-  ClusterMetrics cluster_metrics;
-  LogLimiter client_log;  // of lines that clients can trigger
+  ClusterMetrics cluster_metrics;  // shown where there are coordinators
+  LogLimiter client_log;           // of lines that clients can trigger
   // Rises at most when a coordinator hands out a higher one; connections carry the one that they
   // began with, and older ones are closed.
   std::atomic<uint64_t> incarnation{0};
