@@ -92,8 +92,15 @@ class RecordStore {
   };
   // Keys whose lines are loaded at a time, about as many as a core has misses under way.
   static constexpr size_t kGroup = 16;
+  static constexpr size_t kWindowMax = 1024;
 
   explicit RecordStore(uint64_t hash_seed) : hash_seed_(hash_seed) {}
+  // FindAll by way of the table; false when a visit ended it.
+  template <typename Visit>
+  bool FindInTable(std::span<const BlockKey> keys, const Visit& visit) const;
+  bool Is(uint32_t handle, const BlockKey& key) const {
+    return handle <= used_ && records_[handle].key == key && records_[handle].in_use;
+  }
   // Free the node that `link` names; it names the one after that then.
   void FreeNode(uint32_t& link);
 
@@ -110,6 +117,39 @@ class RecordStore {
 
 template <typename Visit>
 void RecordStore::FindAll(std::span<const BlockKey> keys, const Visit& visit) const {
+  size_t done = 0;
+  size_t window = kGroup / 4;
+  uint32_t last = 0;  // handle of the key before
+  const auto visit_at = [&](size_t i, uint32_t handle) {
+    last = handle;
+    return visit(done + i, handle);
+  };
+  while (done < keys.size()) {
+    // Blocks of a chain are mostly announced together, and then their records follow each other: no
+    // hash and no table needed, and memory is read in order.
+    size_t followed = 0;
+    while (last != 0 && done < keys.size() && Is(last + 1, keys[done])) {
+      for (size_t ahead = followed == 0 ? 1 : kGroup; ahead <= kGroup; ++ahead) {
+        __builtin_prefetch(&records_[last + 1 + ahead]);
+      }
+      if (!visit_at(0, last + 1)) {
+        return;
+      }
+      ++done;
+      ++followed;
+    }
+    // The less that comes of it, the less often it is tried.
+    window = followed >= kGroup / 2 ? kGroup / 2 : std::min(2 * window, kWindowMax);
+    const size_t count = std::min(window, keys.size() - done);
+    if (!FindInTable(keys.subspan(done, count), visit_at)) {
+      return;
+    }
+    done += count;
+  }
+}
+
+template <typename Visit>
+bool RecordStore::FindInTable(std::span<const BlockKey> keys, const Visit& visit) const {
   // Two groups ahead the buckets are loaded, one group ahead the records.
   uint32_t hashes[3][kGroup];
   uint32_t guesses[2][kGroup];
@@ -139,10 +179,11 @@ void RecordStore::FindAll(std::span<const BlockKey> keys, const Visit& visit) co
         handle = Find(key, hashes[group % 3][i]);
       }
       if (!visit(group * kGroup + i, handle)) {
-        return;
+        return false;
       }
     }
   }
+  return true;
 }
 
 template <typename Visit>

@@ -120,6 +120,33 @@ TEST(PrefixIndexTest, TheMiddleEvictedOnOneNodeComesFromTheOther) {
   EXPECT_EQ(fixture.Locate(8).prefix_blocks, 4u);
 }
 
+// Records that follow each other are found one way, others another way.
+TEST(PrefixIndexTest, ChainsAreFoundHoweverTheyWereAnnounced) {
+  for (const uint32_t piece : {1u, 3u, 40u, 5000u}) {
+    IndexFixture fixture;
+    const SourceId a = fixture.AddSource(0);
+    const uint32_t pieces = (5000 + piece - 1) / piece;
+    for (uint32_t i = 0; i < pieces; ++i) {
+      const uint32_t first = (i * 7919 % pieces) * piece + 1;  // 7919 is prime: any order of pieces
+      fixture.Put(a, first, std::min(5000u, first + piece - 1));
+    }
+    EXPECT_EQ(fixture.Locate(5000).prefix_blocks, 5000u) << piece;
+    fixture.Remove(a, 3000, 5000);
+    fixture.Remove(a, 1234, 1234);
+    fixture.Settle();
+    EXPECT_EQ(fixture.Locate(5000).prefix_blocks, 1233u) << piece;
+    std::vector<BlockKey> keys;
+    for (uint32_t i = 1; i <= 5000; ++i) {
+      keys.push_back(i % 10 == 0 ? BlockKey{} : IndexFixture::Key(i));
+    }
+    std::vector<BlockHolders> holders;
+    fixture.index->Held({keys, "raw", 1, fixture.nodes}, holders);
+    for (uint32_t i = 1; i <= 5000; ++i) {
+      EXPECT_EQ(holders[i - 1].count, i % 10 != 0 && i < 3000 && i != 1234 ? 1 : 0) << i;
+    }
+  }
+}
+
 TEST(PrefixIndexTest, HeatIsLookupsPerMinuteAndTouchesComeOnceASecond) {
   IndexFixture fixture;
   fixture.Put(fixture.AddSource(0), 1, 1);
