@@ -141,11 +141,12 @@ void CoordinatorLink::Register() {
 }
 
 void CoordinatorLink::Refused(const absl::Status& why) {
-  if (!absl::IsNotFound(why)) {
+  if (!absl::IsNotFound(why) && !absl::IsFailedPrecondition(why)) {
     link_->Drop(why);
     return;
   }
-  // It has forgotten this node; not at once, in case it does so every time.
+  // It has forgotten this node, or knows a newer life: its answer to REGISTER says which. Not at
+  // once, in case it forgets every time.
   End(State::kRegistering);
   timer_ = transport_.executor().RunAfter(report_interval_, [weak = weak_from_this()] {
     if (auto self = weak.lock(); self != nullptr && self->state_ == State::kRegistering) {

@@ -42,7 +42,7 @@ class CoordinatorLinkOwner {
 // The node's link to one coordinator: registers, reports, tells the inventory, applies touches and
 // orphans. Comes back after every loss; nothing waits for it.
 //   down --session--> registering --admitted--> registered --session lost--> down
-//                                               registered --Reregister, NOT_FOUND--> registering
+//                                               registered --Reregister, refused---> registering
 // Owned by the first transport's executor. Shared by whoever made it; requests under way hold weak
 // references.
 class CoordinatorLink final : public net::Reconnector::Owner,
