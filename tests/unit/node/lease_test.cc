@@ -50,6 +50,20 @@ TEST_F(LeaseTest, HoldsPinsUntilReleased) {
   EXPECT_EQ(table_.Use(token, "t", 1, At(1)).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(LeaseTest, ThePlantedBugReleasesWhatAnotherLeaseHolds) {
+  LeaseTable broken({.release_twice = true}, random_);
+  const auto first = broken.Acquire("t", 1, PinKeys(*store_, {Key(1), Key(2)}, At(0)), At(0));
+  const auto second = broken.Acquire("t", 2, PinKeys(*store_, {Key(2), Key(3)}, At(0)), At(0));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE(broken.Release(*first, "t", At(1)));
+  EXPECT_EQ(pinned(), 2u);
+  EXPECT_FALSE(broken.Release(*first, "t", At(1)));
+  EXPECT_EQ(pinned(), 1u) << "block 2 is the second lease's";
+  EXPECT_EQ(broken.stats().pins, 1u);
+  broken.ReleaseOwner(2);
+  EXPECT_EQ(broken.stats().pins, 0u);
+}
+
 TEST_F(LeaseTest, AnyConnectionOfTheTenantMayUseItAndNoOther) {
   const LeaseToken token = Acquire(1, 0);
   EXPECT_TRUE(table_.Use(token, "t", 2, At(1)).ok());
