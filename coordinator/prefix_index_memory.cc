@@ -8,11 +8,11 @@
 
 namespace tokura::coordinator {
 namespace {
-// Small steps while there is little, so that they stay a small part of it; a page fault of one huge
-// page at a time afterwards.
+// Small steps while there is little, so that they stay a small part of it. Huge pages are not asked
+// for: the kernel may compact memory for a long time to make one, and a lookup would wait.
 constexpr uint64_t kSmallStep = uint64_t{64} << 10;
 constexpr uint64_t kLargeStep = uint64_t{2} << 20;
-constexpr uint64_t kLargeFrom = uint64_t{16} << 20;
+constexpr uint64_t kLargeFrom = uint64_t{64} << 20;
 
 uint64_t RoundUp(uint64_t bytes, uint64_t step) {
   return (bytes + step - 1) / step * step;
@@ -28,11 +28,6 @@ absl::StatusOr<GrowingMemory> GrowingMemory::Reserve(uint64_t bytes_max) {
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot reserve ", reserved, " bytes of addresses for the prefix index"));
-  }
-  if (reserved > kLargeFrom) {
-    // Lookups go all over it: with small pages most would also miss the TLB. Where there are no
-    // huge pages it is only slower.
-    madvise(static_cast<std::byte*>(data) + kLargeFrom, reserved - kLargeFrom, MADV_HUGEPAGE);
   }
   GrowingMemory memory;
   memory.data_ = static_cast<std::byte*>(data);
