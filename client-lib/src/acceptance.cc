@@ -77,48 +77,4 @@ bool BlockFidelity::Acceptable(const Acceptance& acceptance) const {
   return *acceptance.max_error > 0 && Mean() <= *acceptance.max_error * kRounding;
 }
 
-uint32_t TailBlocksNeeded(const NamespaceSpec& spec, const LayerGroup& group) {
-  switch (group.kind) {
-    case AttentionKind::kSliding:
-      return (group.window + spec.block_tokens - 1) / spec.block_tokens;
-    case AttentionKind::kRecurrent:
-      return 1;  // the state after the last block stands for all before it
-    case AttentionKind::kFull:
-    case AttentionKind::kLatent:
-    case AttentionKind::kOther:
-      return 0;
-  }
-  return 0;
-}
-
-uint32_t GroupsNeeded(const NamespaceSpec& spec, size_t index, size_t blocks) {
-  uint32_t mask = 0;
-  for (size_t g = 0; g < spec.groups.size(); ++g) {
-    const uint32_t tail = TailBlocksNeeded(spec, spec.groups[g]);
-    if (tail == 0 || index + tail >= blocks) {
-      mask |= 1u << g;
-    }
-  }
-  return mask;
-}
-
-size_t UsablePrefix(const NamespaceSpec& spec, std::span<const uint32_t> group_masks) {
-  // run[g]: blocks in a row, up to the one looked at, that have group g.
-  std::vector<size_t> run(spec.groups.size(), 0);
-  size_t usable = 0;
-  for (size_t i = 0; i < group_masks.size(); ++i) {
-    bool all = true;
-    for (size_t g = 0; g < spec.groups.size(); ++g) {
-      run[g] = (group_masks[i] & (1u << g)) != 0 ? run[g] + 1 : 0;
-      const uint32_t tail = TailBlocksNeeded(spec, spec.groups[g]);
-      const size_t needed = tail == 0 ? i + 1 : std::min<size_t>(tail, i + 1);
-      all = all && run[g] >= needed;
-    }
-    if (all) {
-      usable = i + 1;
-    }
-  }
-  return usable;
-}
-
 }  // namespace tokura

@@ -2,12 +2,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "kernels/part.h"
-#include "proto/namespace.h"
 #include "proto/tokura.pb.h"
 #include "tokura/types.h"
 
@@ -42,14 +39,5 @@ class BlockFidelity {
   bool proxy_ = false;
   bool measured_ = true;
 };
-
-// How many of the last blocks of a prefix need the group; 0: all blocks of the prefix do.
-uint32_t TailBlocksNeeded(const NamespaceSpec& spec, const LayerGroup& group);
-// Groups that block `index` of a prefix of `blocks` blocks must have: every group that is needed in
-// all blocks, and those needed at the tail when the block is near enough to it.
-uint32_t GroupsNeeded(const NamespaceSpec& spec, size_t index, size_t blocks);
-// The longest prefix, at most group_masks.size() blocks, in which every block has the groups it
-// needs. group_masks[i]: groups that block i has.
-size_t UsablePrefix(const NamespaceSpec& spec, std::span<const uint32_t> group_masks);
 
 }  // namespace tokura

@@ -6,6 +6,7 @@
 
 #include "client-lib/src/lease.h"
 #include "client-lib/src/policy.h"
+#include "proto/prefix_rule.h"
 
 namespace tokura {
 namespace {
@@ -128,7 +129,7 @@ size_t AcquireOperation::UsableBlocks() const {
     }
     masks.push_back(pinned->block.group_mask);
   }
-  return UsablePrefix(request_.ns->spec(), masks);
+  return PrefixRule(request_.ns->spec()).UsablePrefix(masks);
 }
 
 Match AcquireOperation::Held(size_t blocks) {

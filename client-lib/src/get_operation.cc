@@ -11,6 +11,7 @@
 #include "client-lib/src/sequence_plan.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "proto/prefix_rule.h"
 
 namespace tokura {
 namespace {
@@ -132,11 +133,11 @@ absl::Status GetOperation::Prepare() {
 void GetOperation::PrepareBlocks() {
   const Match& match = request_.match;
   const uint32_t view_groups = ViewGroups(scope_->view);
+  const PrefixRule rule(request_.ns->spec());
   for (Block& block : blocks_) {
     // An engine reads sliding groups only near the end of a prefix, and writers need not have
     // stored more.
-    block.groups =
-        view_groups & GroupsNeeded(request_.ns->spec(), block.match_index, match.blocks());
+    block.groups = view_groups & rule.Needed(block.match_index, match.blocks());
     uint64_t raw = 0;
     for (const PartId id : PartsOf(scope_->view, block.groups)) {
       const kernels::PartShape shape = request_.ns->Shape(id.group);

@@ -8,6 +8,7 @@
 #include "client-lib/src/held_blocks.h"
 #include "client-lib/src/match_bytes.h"
 #include "client-lib/src/policy.h"
+#include "proto/prefix_rule.h"
 
 namespace tokura {
 namespace {
@@ -18,7 +19,7 @@ bool Plausible(const proto::LocateReply& reply, const proto::Run& run) {
          uint64_t{run.first()} + run.count() <= reply.prefix_blocks();
 }
 
-// Runs in order that cover the prefix, alternates in order within it.
+// Runs in order that cover the prefix, alternates in order within it, one per block at most.
 bool Consistent(const proto::LocateReply& reply, size_t asked) {
   if (reply.prefix_blocks() > asked || reply.nodes_size() > static_cast<int>(kMatchHoldersMax)) {
     return false;
@@ -35,7 +36,7 @@ bool Consistent(const proto::LocateReply& reply, size_t asked) {
     if (!Plausible(reply, run) || run.first() < first) {
       return false;
     }
-    first = run.first();
+    first = run.first() + run.count();
   }
   const bool names = std::all_of(
       reply.nodes().begin(), reply.nodes().end(),
@@ -78,12 +79,7 @@ HedgedRequest::Question MakeLocate(LocateQuestion question, TimePoint deadline) 
     const std::span<const BlockKey> keys(question.keys);
     request->set_keys(ConcatKeys(keys.first(std::min(keys.size(), KeysMax(link)))));
     *request->mutable_accept() = MakeAccept(question.acceptance);
-    const NamespaceSpec& spec = question.ns->spec();
-    for (size_t g = 0; g < spec.groups.size(); ++g) {
-      proto::GroupRule* rule = request->add_groups();
-      rule->set_group(static_cast<uint32_t>(g));
-      rule->set_tail_blocks(TailBlocksNeeded(spec, spec.groups[g]));
-    }
+    PrefixRule(question.ns->spec()).Write(*request->mutable_groups());
     request->set_touch(question.touch == LocateQuestion::Touch::kYes);
     for (const std::string& node : question.avoid) {
       request->add_avoid(node);
@@ -102,10 +98,11 @@ std::optional<Match> MatchFromLocate(const Namespace& ns, std::span<const BlockK
   }
   const std::vector<HeldBlock> blocks = BlocksOf(reply);
   std::vector<uint32_t> masks;
+  masks.reserve(blocks.size());
   for (const HeldBlock& block : blocks) {
     masks.push_back(block.group_mask);
   }
-  const size_t usable = UsablePrefix(ns.spec(), masks);
+  const size_t usable = PrefixRule(ns.spec()).UsablePrefix(masks);
   Match match;
   match.fingerprint = ns.fingerprint();
   match.block_tokens = ns.spec().block_tokens;

@@ -6,6 +6,7 @@
 #include "client-lib/src/acceptance.h"
 #include "client-lib/src/held_blocks.h"
 #include "client-lib/src/policy.h"
+#include "proto/prefix_rule.h"
 
 namespace tokura {
 
@@ -22,7 +23,7 @@ Match MatchFromReply(const Namespace& ns, std::span<const BlockKey> keys,
   for (const HeldBlock& block : *blocks) {
     masks.push_back(block.group_mask);
   }
-  const size_t usable = UsablePrefix(ns.spec(), masks);
+  const size_t usable = PrefixRule(ns.spec()).UsablePrefix(masks);
   for (size_t i = 0; i < usable; ++i) {
     AppendBlock(keys[i], (*blocks)[i], &match);
   }

@@ -17,6 +17,8 @@ namespace {
 
 // A block is planned, and once more when its node refuses the placement.
 constexpr uint32_t kPlansMax = 2;
+// Nodes that a plan puts one block on, at most.
+constexpr uint64_t kCopiesMax = 8;
 
 }  // namespace
 
@@ -138,18 +140,23 @@ std::optional<PlacedPut::Shares> PlacedPut::SharesOf(const Plan& plan,
                                                      const proto::PlanReply& reply,
                                                      uint64_t first_block) {
   Shares shares;
+  uint64_t placed = 0;
   for (const proto::PlanRun& run : reply.runs()) {
     const uint64_t end = uint64_t{run.first()} + run.count();
-    if (run.node() >= static_cast<uint32_t>(reply.nodes_size()) || end > plan.asked) {
+    placed += run.count();
+    // A reply that places blocks over and over is no plan.
+    if (run.node() >= static_cast<uint32_t>(reply.nodes_size()) || end > plan.asked ||
+        placed > kCopiesMax * plan.asked) {
       return std::nullopt;
     }
     // Runs of one node follow one another; its blocks stay in order and occur once.
     std::vector<size_t>& share = shares[run.node()];
-    for (const size_t block : plan.blocks) {
-      const uint64_t index = first_block + block - plan.first;
-      const bool placed = index >= run.first() && index < end;
-      if (placed && (share.empty() || share.back() < block)) {
-        share.push_back(block);
+    const auto index = [&](size_t block) { return first_block + block - plan.first; };
+    auto block = std::partition_point(plan.blocks.begin(), plan.blocks.end(),
+                                      [&](size_t b) { return index(b) < run.first(); });
+    for (; block != plan.blocks.end() && index(*block) < end; ++block) {
+      if (share.empty() || share.back() < *block) {
+        share.push_back(*block);
       }
     }
   }

@@ -17,12 +17,14 @@ kernels::PartShape Namespace::Shape(size_t group) const {
 }
 
 const Match::Holder* Match::HolderOf(size_t block) const {
-  for (const Run& run : runs) {
-    if (block >= run.first && block - run.first < run.count && run.holder < holders.size()) {
-      return &holders[run.holder];
-    }
+  const auto after = std::upper_bound(runs.begin(), runs.end(), block,
+                                      [](size_t at, const Run& run) { return at < run.first; });
+  if (after == runs.begin()) {
+    return nullptr;
   }
-  return nullptr;
+  const Run& run = *(after - 1);
+  return block - run.first < run.count && run.holder < holders.size() ? &holders[run.holder]
+                                                                      : nullptr;
 }
 
 bool Match::held() const {

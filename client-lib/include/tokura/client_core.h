@@ -62,8 +62,8 @@ class ClientCore {
   // chain and namespace disagree.
   virtual OperationId Lookup(NamespaceRef ns, const TokenChain& chain, LookupOptions options,
                              LookupCallback done) = 0;
-  // Pin at the node; the match's lease then holds until Release, lease_age without use, or the
-  // connection's end.
+  // Pin at the nodes, cut to the first gap; their leases then hold until Release, lease_age without
+  // use, or the end of the connection that acquired them.
   virtual OperationId Acquire(NamespaceRef ns, const Match& match, AcceptOptions accept,
                               LookupCallback done) = 0;
   virtual void Renew(const Match& held) = 0;
@@ -82,13 +82,13 @@ class ClientCore {
   // Unknown ids are ignored.
   virtual void Cancel(OperationId id) = 0;
 
-  // Replace the list of nodes (servers moved, a replacement started). Connections to nodes still
-  // listed stay.
+  // Replace the list of nodes; connections to nodes still listed stay. INVALID_ARGUMENT: an
+  // address; FAILED_PRECONDITION: coordinators say which nodes there are.
   virtual absl::Status SetNodes(const std::vector<std::string>& nodes) = 0;
-  // Whether some node is connected.
+  // Whether some node is connected, or a coordinator says that there are none.
   virtual bool ready() const = 0;
-  // Call `done` with OK once some node is connected, soon when one is. DEADLINE_EXCEEDED at
-  // `deadline` says what was tried and why it failed; CANCELLED: shut down.
+  // Call `done` with OK once that is so, soon when it is already. DEADLINE_EXCEEDED at `deadline`
+  // says what was tried and why it failed; CANCELLED: shut down.
   virtual void WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl::Status)> done) = 0;
   // Cancel everything, close connections, wait for the transport to give every buffer back, then
   // call `done`.

@@ -83,7 +83,7 @@ struct SequenceView {
 };
 
 struct AcceptOptions {
-  std::optional<double> max_error;  // unset: whatever was ingested; 0: exact only
+  std::optional<double> max_error;  // unset: the policy's budget, else any; 0: exact only
   bool allow_summary = false;
 };
 
@@ -160,7 +160,7 @@ struct GetResult {
 };
 
 struct PutOptions {
-  std::optional<std::string> codec;  // default: ingest_codec
+  std::optional<std::string> codec;  // default: the policy's, else ingest_codec
   uint32_t first_block = 0;          // of the chain
   uint32_t blocks = 0;               // 0: all complete blocks that the view covers
   // Total; default: progress_timeout plus twice the predicted encoding and transfer. A put ends

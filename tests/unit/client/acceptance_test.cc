@@ -80,24 +80,5 @@ TEST(BlockFidelityTest, AcceptsWhatTheCallerTolerates) {
   EXPECT_TRUE(summary.Acceptable(summaries));
 }
 
-TEST(UsablePrefixTest, SlidingGroupsCountAtTheEndOnly) {
-  NamespaceSpec spec;
-  spec.block_tokens = 16;
-  spec.groups.resize(2);
-  spec.groups[1].kind = AttentionKind::kSliding;
-  spec.groups[1].window = 32;  // two blocks
-  const auto usable = [&](std::vector<uint32_t> masks) { return UsablePrefix(spec, masks); };
-  EXPECT_EQ(usable({}), 0u);
-  EXPECT_EQ(usable({3, 3, 3}), 3u);
-  EXPECT_EQ(usable({1, 1, 3, 3}), 4u);
-  EXPECT_EQ(usable({3, 1, 3, 1}), 1u);
-  EXPECT_EQ(usable({3, 3, 2, 3}), 2u) << "a full group must not have a hole";
-  EXPECT_EQ(usable({1, 3, 1}), 0u);
-  EXPECT_EQ(GroupsNeeded(spec, 0, 4), 1u);
-  EXPECT_EQ(GroupsNeeded(spec, 1, 4), 1u);
-  EXPECT_EQ(GroupsNeeded(spec, 2, 4), 3u);
-  EXPECT_EQ(GroupsNeeded(spec, 0, 1), 3u);
-}
-
 }  // namespace
 }  // namespace tokura
