@@ -225,6 +225,9 @@ absl::StatusOr<Match> ParseBody(Reader& in, uint16_t flags) {
   TOKURA_RETURN_IF_ERROR(ReadRuns(in, &match.alternates));
   const size_t blocks = in.Int<uint32_t>();
   TOKURA_RETURN_IF_ERROR(ReadIds(in, blocks, &match.keys));
+  if (blocks == 0 && flags != 0) {
+    return Invalid("flags ", flags, " of an empty match");
+  }
   if ((flags & kHasContentIds) != 0) {
     TOKURA_RETURN_IF_ERROR(ReadIds(in, blocks, &match.content_ids));
   }

@@ -173,6 +173,11 @@ TEST(MatchBytes, SaysWhatIsWrong) {
   std::string flagged = bytes;
   flagged[7] = 1;
   ExpectRefused(Sealed(flagged), "flags");
+  Match empty;
+  std::string empty_flagged = empty.Serialize();
+  EXPECT_TRUE(Match::Parse(empty_flagged).ok());
+  empty_flagged[6] = 1;
+  ExpectRefused(Sealed(empty_flagged), "flags 1 of an empty match");
   Match gap = match;
   gap.runs[1].first += 1;
   ExpectRefused(gap.Serialize(), "runs do not follow one another");
