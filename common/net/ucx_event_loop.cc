@@ -1,12 +1,13 @@
 #include "common/net/ucx_event_loop.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <vector>
 
-#include <sys/epoll.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -26,13 +27,6 @@ absl::Status SystemError(const char* what) {
   return absl::InternalError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-bool Watch(int epoll_fd, int fd) {
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
 TimePoint After(TimePoint now, Duration wait) {
   return wait >= kNever - now ? kNever : now + wait;
 }
@@ -41,28 +35,16 @@ TimePoint After(TimePoint now, Duration wait) {
 
 absl::StatusOr<std::unique_ptr<UcxEventLoop>> UcxEventLoop::Create(Options options,
                                                                    LoopSource& source) {
-  const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_fd < 0) {
-    return SystemError("epoll_create1");
-  }
   const int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd < 0) {
-    absl::Status status = SystemError("eventfd");
-    close(epoll_fd);
-    return status;
+    return SystemError("eventfd");
   }
-  // From here on the loop owns both descriptors.
-  std::unique_ptr<UcxEventLoop> loop(new UcxEventLoop(options, source, epoll_fd, wake_fd));
-  if (!Watch(epoll_fd, wake_fd) || !Watch(epoll_fd, source.event_fd())) {
-    return SystemError("epoll_ctl");
-  }
-  return loop;
+  return std::unique_ptr<UcxEventLoop>(new UcxEventLoop(options, source, wake_fd));
 }
 
 UcxEventLoop::~UcxEventLoop() {
   DropTasks();
   close(wake_fd_);
-  close(epoll_fd_);
 }
 
 void UcxEventLoop::DropTasks() {
@@ -255,13 +237,13 @@ void UcxEventLoop::Sleep(TimePoint until) {
   }
   // Rounded up: waking before a timer is due would only mean to sleep again.
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - now);
-  epoll_event events[2];
-  const int ready = epoll_wait(epoll_fd_, events, 2, static_cast<int>(wait.count()));
-  for (int i = 0; i < ready; ++i) {
-    if (events[i].data.fd == wake_fd_) {
-      uint64_t rung = 0;
-      [[maybe_unused]] const ssize_t drained = read(wake_fd_, &rung, sizeof(rung));
-    }
+  // Not a descriptor of epoll that watches both for good: UCX's is one itself, and with another on
+  // top of it every packet that arrives walks the whole chain, whether anybody sleeps or not.
+  std::array<pollfd, 2> watched = {{{source_.event_fd(), POLLIN, 0}, {wake_fd_, POLLIN, 0}}};
+  ::poll(watched.data(), watched.size(), static_cast<int>(wait.count()));
+  if (watched[1].revents != 0) {
+    uint64_t rung = 0;
+    [[maybe_unused]] const ssize_t drained = read(wake_fd_, &rung, sizeof(rung));
   }
   MutexLock lock(mutex_);
   sleeping_ = false;

@@ -65,8 +65,8 @@ class UcxEventLoop final : public Executor {
   void DropTasks();
 
  private:
-  UcxEventLoop(Options options, LoopSource& source, int epoll_fd, int wake_fd)
-      : options_(options), source_(source), epoll_fd_(epoll_fd), wake_fd_(wake_fd) {}
+  UcxEventLoop(Options options, LoopSource& source, int wake_fd)
+      : options_(options), source_(source), wake_fd_(wake_fd) {}
 
   bool Enqueue(Task task, size_t limit);
   bool RunTasks();
@@ -78,7 +78,6 @@ class UcxEventLoop final : public Executor {
 
   const Options options_;
   LoopSource& source_;
-  const int epoll_fd_;
   const int wake_fd_;
   std::atomic<std::thread::id> owner_{};
   std::atomic<bool> stop_{false};

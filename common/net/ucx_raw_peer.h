@@ -26,7 +26,7 @@ class UcxRawPeer {
   enum class Checksum : uint32_t { kNone, kAtReceiver };
   struct Options {
     UcxTransport::Options::Wake wake = UcxTransport::Options::Wake::kSleep;
-    Duration spin = std::chrono::microseconds(20);  // before sleeping
+    Duration spin = std::chrono::microseconds(50);  // before sleeping
     size_t memory_bytes = 0;                        // registered; holds the largest transfer
   };
   struct Transfer {

@@ -13,6 +13,7 @@ namespace tokura::net {
 namespace {
 
 // Calls of ucp_worker_progress in one round, so that tasks and timers get their turn under load.
+// What has ended is told at once: somebody works on it while the wire moves the next.
 constexpr int kProgressPerRound = 64;
 // How long the destructor lets UCX settle what it aborts, which takes milliseconds.
 constexpr Duration kTeardownMax = std::chrono::seconds(5);
@@ -204,7 +205,10 @@ void UcxTransportImpl::Complete(Done done, absl::Status status) {
 
 bool UcxTransportImpl::Progress() {
   bool happened = false;
-  for (int i = 0; i < kProgressPerRound && ucp_worker_progress(worker_) != 0; ++i) {
+  for (int i = 0; i < kProgressPerRound && completions_.empty(); ++i) {
+    if (ucp_worker_progress(worker_) == 0) {
+      break;
+    }
     happened = true;
   }
   happened |= RunAttention();

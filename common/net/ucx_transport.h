@@ -30,7 +30,7 @@ class UcxTransport : public Transport {
   struct Options {
     std::string name = "io-0";
     enum class Wake { kSleep, kSpin } wake = Wake::kSleep;
-    Duration spin = std::chrono::microseconds(20);   // before sleeping
+    Duration spin = std::chrono::microseconds(50);   // before sleeping
     uint32_t posted_max = 65536;                     // TryPost refuses beyond
     uint64_t unsent_bytes_max = uint64_t{64} << 20;  // per connection, eager bytes that wait
     Duration close_timeout = std::chrono::milliseconds(500);

@@ -50,7 +50,7 @@ struct ClientOptions {
   bool accept_proxy_error = false;
   uint32_t sink_tokens = 4;
   enum class Wake { kSleep, kSpin } wake = Wake::kSleep;  // how the progress thread waits
-  Duration spin = std::chrono::microseconds(20);          // before sleeping
+  Duration spin = std::chrono::microseconds(50);          // before sleeping
 };
 
 // A namespace as the client uses it: the spec, its fingerprint, and how many heads a shard has.
