@@ -40,8 +40,10 @@ class ClusterView {
   //  * Holder: admits the process: the larger of its own incarnation and, while it is `starting`,
   //    one more than the last of that name. The same process (`instance`) asking again gets the
   //    same answer.
-  //  * Follower: the same from the members it knows, but it admits nobody: a node stays `starting`
-  //    until a holder has answered, and whatever a holder says later wins.
+  //  * Follower: its own incarnation, but it admits nobody: a node stays `starting` until a holder
+  //    has answered, and whatever a holder says later wins. A starting process that needs a higher
+  //    one gets UNAVAILABLE until it comes back with what a holder gave it: two coordinators that
+  //    hand out numbers would make a zombie of the process that asks both.
   // FAILED_PRECONDITION: a higher incarnation of this name is known, and this process is not
   // starting: it is a zombie and is to stop serving. INVALID_ARGUMENT names the bad field.
   // RESOURCE_EXHAUSTED: too many members. UNAVAILABLE: not yet, ask again soon.
@@ -58,7 +60,7 @@ class ClusterView {
   // has left; of another one nothing is concluded before it has been silent for suspect_after.
   virtual void ConnectionLost(const std::string& node, uint64_t incarnation) = 0;
 
-  // Another coordinator's WATCH named this epoch as the highest it knows. Registering and reporting
+  // A WATCH named this epoch as the highest that its sender knows. Registering and reporting
   // nodes need no call: Register and Report take theirs. A holder goes on above it; a follower has
   // no use for it.
   virtual void NameEpoch(uint64_t epoch) = 0;

@@ -214,7 +214,9 @@ absl::StatusOr<uint64_t> Follower::Known(const std::string& node, uint64_t incar
     return incarnation;
   }
   if (life == Life::kStarting) {
-    return member->incarnation() + 1;
+    return absl::UnavailableError(
+        absl::StrCat("node ", node, " has incarnation ", member->incarnation(),
+                     " here; only the holder gives this process a higher one"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat("node ", node, " has incarnation ", member->incarnation(),

@@ -134,9 +134,9 @@ absl::Status ServerConnection::StartWatch(const net::FrameHeader& frame,
   ServerContext& server = context();
   proto::WatchRequest request;
   TOKURA_RETURN_IF_ERROR(ParseRequest(body, &request));
-  if (role_ == Role::kCoordinator) {
-    server.view->NameEpoch(request.known_epoch());
-  }
+  // Clients too: one that outlives every node and coordinator must not be left with a state that
+  // nothing is ever above.
+  server.view->NameEpoch(request.known_epoch());
   const Watch watch{
       id_, frame, loop_->executor().Now(), {request.known_epoch(), request.known_policy_version()}};
   const StateVersion current{server.state.epoch(), server.state.policy_version()};
