@@ -269,8 +269,10 @@ void PlacedPut::OnChildEnded(size_t index, const PutResult& result) {
 
 void PlacedPut::Fail(const std::vector<size_t>& blocks, const absl::Status& why) {
   for (const size_t block : blocks) {
-    if (blocks_[block].failure.ok()) {
-      blocks_[block].failure = why;
+    // CANCELLED promises that nobody will ever see the block: every node must say so.
+    absl::Status& failure = blocks_[block].failure;
+    if (failure.ok() || absl::IsCancelled(failure)) {
+      failure = why;
     }
   }
 }

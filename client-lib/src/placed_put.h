@@ -34,7 +34,7 @@ class PlacedPut final : public Operation {
     uint32_t puts = 0;   // under way with it
     bool stored = false;
     bool refused = false;  // by the placement it had
-    absl::Status failure;  // the first
+    absl::Status failure;  // the first; CANCELLED only where there is no other
   };
   // The put to one node. `operation` is null once it has ended.
   struct Child {

@@ -274,6 +274,21 @@ TEST_F(ClusterPutTest, CancelBeforeThePlanStoresNothing) {
   EXPECT_EQ(put->result->blocks[0].code(), absl::StatusCode::kCancelled);
 }
 
+TEST_F(ClusterPutTest, ACancelledCopyDoesNotSpeakForTheOther) {
+  ExpectWarnings();
+  StartCluster(1, 2);
+  coordinators_[0]->plan_replicas = true;
+  nodes_[0]->refuse[net::Op::kPut] = absl::CancelledError("given up");
+  nodes_[1]->silent = {net::Op::kPut};  // It takes the parts, and may store them.
+  EngineMemory source(*ns_, 1);
+  source.Randomize(1);
+  const auto put = StartPut(MakeChain(*ns_, 1), source.View());
+  RunUntil([&] { return put->result.has_value(); }, seconds(2));
+  EXPECT_FALSE(put->result->blocks[0].ok());
+  EXPECT_NE(put->result->blocks[0].code(), absl::StatusCode::kCancelled)
+      << "which promises that nobody will see the block";
+}
+
 TEST_F(ClusterPutTest, WhatCannotBePutIsSaidWithoutAPlan) {
   StartCluster(1, 1);
   EngineMemory source(*ns_, 2);
