@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 
 #include "tests/integration/kv_memory.h"
 #include "tests/integration/process.h"
+#include "tests/integration/server_under_test.h"
 #include "tokura/client.h"
 
 namespace tokura::integration {
@@ -16,7 +16,7 @@ namespace tokura::integration {
 enum class NodeLogs { kWarnings, kErrors };
 
 // A tokura-node process.
-class NodeUnderTest {
+class NodeUnderTest : public ServerUnderTest {
  public:
   // Started and ready, or the test has failed. `flags` come after the usual ones. `log_path`: a
   // file for its log lines. `launcher`: words before the program's path, of a program that becomes
@@ -24,26 +24,7 @@ class NodeUnderTest {
   explicit NodeUnderTest(const std::vector<std::string>& flags = {},
                          NodeLogs logs = NodeLogs::kWarnings, const std::string& log_path = "",
                          const std::vector<std::string>& launcher = {});
-  ~NodeUnderTest();
-
-  ChildProcess& process() { return *process_; }
-  const std::string& data() const { return data_; }
-  const std::string& admin() const { return admin_; }
-  // Body of a GET on the admin port; `status` gets the HTTP status, 0 when nobody answers.
-  std::string Http(const std::string& path, int* status) const;
-  // Value of one series, named as /metrics prints it; negative when it is not there.
-  double Metric(const std::string& series) const;
-
- private:
-  std::string port_file_;
-  std::unique_ptr<ChildProcess> process_;
-  std::string data_;
-  std::string admin_;
 };
-
-// Name of a file of this test program that does not exist yet.
-std::string FreshPath(const std::string& suffix);
-std::string ReadText(const std::string& path);
 
 // A client connected to nodes, with patient deadlines.
 class NodeTest : public ::testing::Test {
