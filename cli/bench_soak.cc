@@ -57,8 +57,9 @@ void AddFlags(OptionTable* options, SoakFlags* flags) {
   options->AddBool("verify", &flags->verify, "check every byte, codec and declared error");
   options->AddString("json", &flags->json_path,
                      "write the result to this file; - for stdout alone");
-  options->AddExample("tokura bench soak --node 127.0.0.1:4321 --seconds 30 --threads 8 --verify",
-                      "use a node for half a minute; kill, stop and restart it meanwhile");
+  options->AddExample(
+      "tokura bench soak --coordinator 127.0.0.1:7420 --seconds 30 --threads 8 --verify",
+      "use a cluster for half a minute; kill, stop and restart servers meanwhile");
   options->AddCheck([flags] { return Check(*flags); });
 }
 
@@ -91,6 +92,7 @@ absl::StatusOr<SoakReport> Soak(const SoakFlags& flags) {
   soak.verify = flags.verify ? SoakVerify::kYes : SoakVerify::kNo;
   ClientOptions options;
   options.nodes = flags.nodes;
+  options.coordinators = flags.coordinators;
   options.name = "tokura-soak";
   options.ingest_codec = "kivi4";
   options.sink_tokens = soak.content.sink_tokens;

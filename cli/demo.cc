@@ -1,32 +1,33 @@
 #include "cli/demo.h"
 
+#include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cli/child_process.h"
+#include "cli/coordinator_ask.h"
+#include "cli/demo_cluster.h"
 #include "cli/kvcap.h"
 #include "cli/paths.h"
 #include "cli/table.h"
 #include "common/config.h"
-#include "common/port_file.h"
 #include "common/status_macros.h"
 #include "kernels/codec.h"
 
 namespace tokura::cli {
 namespace {
 
-constexpr Duration kStartTimeout = std::chrono::seconds(30);
 constexpr Duration kWorkerTimeout = std::chrono::seconds(60);
 constexpr char kPrefix[] = "prefix";
-constexpr char kNodeLog[] = "node.log";
+constexpr const char* kNodes[] = {"node-a", "node-b"};
 constexpr const char* kDecodeRequests[] = {"request_1", "request_2", "request_3"};
 
 struct DemoFlags {
@@ -36,7 +37,7 @@ struct DemoFlags {
   std::string json_path;
 };
 
-// A directory for the logs and the port file, removed with everything in it at the end.
+// A directory for the workers' logs, removed with everything in it at the end.
 class ScratchDirectory {
  public:
   static absl::StatusOr<std::unique_ptr<ScratchDirectory>> Create() {
@@ -68,56 +69,22 @@ std::string FileText(const std::string& path) {
   return text.str();
 }
 
-// The cache node as a process of its own.
-class DemoNode {
- public:
-  static absl::StatusOr<std::unique_ptr<DemoNode>> Start(const ScratchDirectory& scratch) {
-    const std::string port_file = scratch.File("ports");
-    const std::string log = scratch.File(kNodeLog);
-    TOKURA_ASSIGN_OR_RETURN(
-        std::unique_ptr<ChildProcess> process,
-        ChildProcess::Start({.command = {ExecutablePath(), "up", "--listen", "127.0.0.1:0",
-                                         "--admin", "127.0.0.1:0", "--host-bytes", "256MiB",
-                                         "--name", "node-0", "--port-file", port_file},
-                             .error_path = log}));
-    // It writes the port file, then says on stdout that it is ready.
-    const auto ready = process->ReadLine(kStartTimeout);
-    if (!ready.ok()) {
-      return absl::Status(
-          ready.status().code(),
-          absl::StrCat("the node did not start: ", ready.status().message(), "\n", FileText(log)));
-    }
-    TOKURA_ASSIGN_OR_RETURN(const PortFile ports, ReadPortFile(port_file));
-    return std::unique_ptr<DemoNode>(new DemoNode(std::move(process), ports.node));
-  }
-  const std::string& address() const { return address_; }
-  // As a machine dies: without a word.
-  void Kill() { process_.reset(); }
-
- private:
-  DemoNode(std::unique_ptr<ChildProcess> process, std::string address)
-      : process_(std::move(process)), address_(std::move(address)) {}
-  std::unique_ptr<ChildProcess> process_;
-  const std::string address_;
-};
-
 // Starts workers for one round and collects what they report.
 class RoundRunner {
  public:
-  RoundRunner(const DemoFlags& flags, const ScratchDirectory& scratch, std::string node,
-              std::string connect_timeout)
-      : flags_(flags),
-        scratch_(scratch),
-        node_(std::move(node)),
-        connect_timeout_(std::move(connect_timeout)) {}
+  // Whether the workers store what they computed.
+  enum class Store { kNo, kYes };
 
-  absl::StatusOr<DemoRound> Run() {
+  RoundRunner(const DemoFlags& flags, const ScratchDirectory& scratch, std::string coordinator)
+      : flags_(flags), scratch_(scratch), coordinator_(std::move(coordinator)) {}
+
+  absl::StatusOr<DemoRound> Run(Store store) {
     DemoRound round;
-    TOKURA_ASSIGN_OR_RETURN(const auto prefill, StartWorker(kPrefix, "prefill"));
+    TOKURA_ASSIGN_OR_RETURN(const auto prefill, StartWorker(kPrefix, "prefill", store));
     Collect(prefill.get(), "prefill", &round);
     std::vector<std::unique_ptr<ChildProcess>> decoders;
     for (const char* name : kDecodeRequests) {
-      TOKURA_ASSIGN_OR_RETURN(auto worker, StartWorker(name, name));
+      TOKURA_ASSIGN_OR_RETURN(auto worker, StartWorker(name, name, store));
       decoders.push_back(std::move(worker));
     }
     for (size_t i = 0; i < decoders.size(); ++i) {
@@ -128,15 +95,22 @@ class RoundRunner {
 
  private:
   absl::StatusOr<std::unique_ptr<ChildProcess>> StartWorker(const std::string& file,
-                                                            const std::string& name) {
-    std::vector<std::string> command = {
-        ExecutablePath(), "demo-worker",
-        "--node",         node_,
-        "--codec",        flags_.codec,
-        "--block-tokens", absl::StrCat(flags_.block_tokens),
-        "--timeout",      connect_timeout_,
-        "--name",         name,
-        "--kv",           absl::StrCat(flags_.data, "/", file, ".kvcap")};
+                                                            const std::string& name, Store store) {
+    std::vector<std::string> command = {ExecutablePath(),
+                                        "demo-worker",
+                                        "--coordinator",
+                                        coordinator_,
+                                        store == Store::kYes ? "--store=true" : "--store=false",
+                                        "--codec",
+                                        flags_.codec,
+                                        "--block-tokens",
+                                        absl::StrCat(flags_.block_tokens),
+                                        "--timeout",
+                                        "5s",
+                                        "--name",
+                                        name,
+                                        "--kv",
+                                        absl::StrCat(flags_.data, "/", file, ".kvcap")};
     if (file != kPrefix) {
       command.insert(command.end(),
                      {"--prefix", absl::StrCat(flags_.data, "/", kPrefix, ".kvcap")});
@@ -167,8 +141,7 @@ class RoundRunner {
 
   const DemoFlags& flags_;
   const ScratchDirectory& scratch_;
-  const std::string node_;
-  const std::string connect_timeout_;
+  const std::string coordinator_;
 };
 
 DemoRequest Totals(const DemoRound& round) {
@@ -187,6 +160,15 @@ std::string BytesText(uint64_t bytes) {
   return ReadableBytes(static_cast<double>(bytes));
 }
 
+// "256 (node-a 128, node-b 128)"
+std::string HitsText(const DemoRequest& request) {
+  std::string nodes;
+  for (const auto& [node, tokens] : request.hits_by_node) {
+    absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", node, " ", tokens);
+  }
+  return absl::StrCat(request.tokens_hit, nodes.empty() ? "" : absl::StrCat(" (", nodes, ")"));
+}
+
 std::string RoundTable(const DemoRound& round) {
   using Align = TextTable::Align;
   TextTable table({{"request"},
@@ -198,8 +180,8 @@ std::string RoundTable(const DemoRound& round) {
                    {"time", Align::kRight},
                    {"attention error", Align::kRight}});
   for (const DemoRequest& r : round.requests) {
-    table.AddRow({r.name, absl::StrCat(r.tokens), absl::StrCat(r.tokens_hit),
-                  BytesText(r.bytes_logical), BytesText(r.bytes_stored), BytesText(r.bytes_moved),
+    table.AddRow({r.name, absl::StrCat(r.tokens), HitsText(r), BytesText(r.bytes_logical),
+                  BytesText(r.bytes_stored), BytesText(r.bytes_moved),
                   FixedPoint(1000 * r.seconds, 1) + " ms",
                   r.has_queries ? FixedPoint(100 * r.attention_error, 2) + " %" : "-"});
   }
@@ -212,11 +194,11 @@ std::string IntroductionText(const Capture& prefix, const DemoFlags& flags) {
       "Model ",
       prefix.model, " (", prefix.layers.size(), " layers, ", prefix.kv_heads, " KV heads of ",
       prefix.head_dim, " channels, float16).\nThree requests begin with the same ", prefix.tokens,
-      " tokens: a system turn with a document.\nA cache node holds their KV in blocks of ",
+      " tokens: a system turn with a document.\nTwo cache nodes hold their KV in blocks of ",
       flags.block_tokens, " tokens, compressed with ", flags.codec,
-      ".\n\n"
+      "; four blocks in a row\nlie on one node, and a coordinator knows which.\n\n"
       "1. A prefill worker puts the prefix. Three decode workers, all at once, fetch the longest\n"
-      "   prefix of their own tokens that the node holds, decode it, and put the rest.\n\n");
+      "   prefix of their own tokens that the nodes hold, decode it, and put the rest.\n\n");
 }
 
 std::string SharedText(const DemoRound& round) {
@@ -226,11 +208,11 @@ std::string SharedText(const DemoRound& round) {
   };
   return absl::StrCat(
       RoundTable(round),
-      "\n   from cache: tokens whose KV the worker did not have to compute.\n"
+      "\n   from cache: tokens whose KV the worker did not have to compute, and from which nodes.\n"
       "   added: blocks that this worker put, raw and as stored. moved: payload on the network.\n"
       "   attention error: how far the output of the model's own queries is from the output over\n"
       "   exact KV, relative, mean over layers.\n\n"
-      "   The node holds ",
+      "   The nodes hold ",
       BytesText(totals.bytes_logical), " of KV in ", BytesText(totals.bytes_stored), " (",
       ratio(totals.bytes_logical, totals.bytes_stored), " smaller); ",
       BytesText(totals.bytes_moved),
@@ -239,28 +221,107 @@ std::string SharedText(const DemoRound& round) {
       " as much, and ", totals.tokens_hit, " tokens would be computed again.\n\n");
 }
 
-std::string LossText(const DemoRound& round) {
-  return absl::StrCat("2. The node is killed, and the same requests come again.\n\n",
+std::string LossText(const std::string& lost, const DemoRound& round) {
+  return absl::StrCat("2. ", lost,
+                      " is killed, and the same requests come again. (They store nothing, so that\n"
+                      "   what survived can be seen.)\n\n",
                       RoundTable(round), "\n   ", Totals(round).tokens_hit,
                       " tokens from the cache, ", round.errors,
-                      " errors: without the cache a request costs more, and never fails.\n");
+                      " errors: a prefix counts up to its first gap, the rest costs more, and no\n"
+                      "   request fails.\n\n");
+}
+
+std::string ReturnText(const std::string& lost, const DemoRound& round) {
+  return absl::StrCat("3. ", lost,
+                      " comes back, empty. The same requests fill it again and use it.\n\n",
+                      RoundTable(round), "\n");
+}
+
+std::string RestartText(const DemoRound& round) {
+  return absl::StrCat(
+      "4. The coordinator is killed and started again: it asks the nodes what they hold. The same\n"
+      "   requests, storing nothing.\n\n",
+      RoundTable(round), "\n   ", Totals(round).tokens_hit, " tokens from the cache, ",
+      round.errors, " errors.\n");
+}
+
+absl::Status CheckEveryDecodeHits(const DemoRound& round, const char* when) {
+  for (size_t i = 1; i < round.requests.size(); ++i) {
+    if (round.requests[i].tokens_hit == 0) {
+      return absl::InternalError(
+          absl::StrCat(round.requests[i].name, " found nothing in the cache ", when));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool HitsFrom(const DemoRound& round, const std::string& node) {
+  return std::any_of(
+      round.requests.begin(), round.requests.end(),
+      [&node](const DemoRequest& request) { return request.hits_by_node.count(node) != 0; });
 }
 
 // What the demo promises to show; a status says what was not as promised.
-absl::Status CheckResult(const DemoResult& result) {
-  if (result.shared.errors + result.after_node_loss.errors > 0) {
-    return absl::InternalError("a worker failed (see above)");
-  }
-  for (size_t i = 1; i < result.shared.requests.size(); ++i) {
-    if (result.shared.requests[i].tokens_hit == 0) {
-      return absl::InternalError(absl::StrCat(result.shared.requests[i].name,
-                                              " found nothing in the cache: nothing was shared"));
+absl::Status CheckResult(const DemoResult& result, const std::string& lost) {
+  for (const DemoRound* round : {&result.shared, &result.after_node_loss, &result.after_node_return,
+                                 &result.after_coordinator_restart}) {
+    if (round->errors > 0) {
+      return absl::InternalError("a worker failed (see above)");
     }
   }
-  if (Totals(result.after_node_loss).tokens_hit > 0) {
+  TOKURA_RETURN_IF_ERROR(CheckEveryDecodeHits(result.shared, "although nothing was lost"));
+  TOKURA_RETURN_IF_ERROR(CheckEveryDecodeHits(result.after_node_loss, "that a node still held"));
+  TOKURA_RETURN_IF_ERROR(
+      CheckEveryDecodeHits(result.after_coordinator_restart, "after the coordinator's restart"));
+  if (HitsFrom(result.after_node_loss, lost)) {
     return absl::InternalError("a request hit a node that is gone");
   }
+  for (const char* node : kNodes) {
+    if (!HitsFrom(result.shared, node) || !HitsFrom(result.after_node_return, node)) {
+      return absl::InternalError(absl::StrCat("no request hit ", node));
+    }
+  }
+  if (Totals(result.after_coordinator_restart).tokens_hit <
+      Totals(result.after_node_return).tokens_hit) {
+    return absl::InternalError("not all hits came back after the coordinator's restart");
+  }
   return absl::OkStatus();
+}
+
+// The node to lose: not the one with the first block, so that a prefix survives.
+absl::StatusOr<std::string> NodeToLose(const DemoRound& round) {
+  for (const char* node : kNodes) {
+    if (!round.requests.empty() && !round.requests.front().first_node.empty() &&
+        round.requests.front().first_node != node) {
+      return std::string(node);
+    }
+  }
+  return absl::InternalError("the prefill worker's blocks are not held by any node");
+}
+
+absl::Status PlayRounds(const DemoFlags& flags, const ScratchDirectory& scratch,
+                        DemoCluster* cluster, const Output& output) {
+  using Store = RoundRunner::Store;
+  const std::vector<std::string> nodes(std::begin(kNodes), std::end(kNodes));
+  RoundRunner runner(flags, scratch, cluster->coordinator());
+  DemoResult result;
+  TOKURA_RETURN_IF_ERROR(WaitForNodes(cluster->coordinator(), nodes));
+  TOKURA_ASSIGN_OR_RETURN(result.shared, runner.Run(Store::kYes));
+  output.Print(SharedText(result.shared));
+  TOKURA_ASSIGN_OR_RETURN(const std::string lost, NodeToLose(result.shared));
+  cluster->KillNode(lost);
+  TOKURA_ASSIGN_OR_RETURN(result.after_node_loss, runner.Run(Store::kNo));
+  output.Print(LossText(lost, result.after_node_loss));
+  TOKURA_RETURN_IF_ERROR(cluster->StartNode(lost));
+  TOKURA_RETURN_IF_ERROR(WaitForNodes(cluster->coordinator(), nodes));
+  TOKURA_ASSIGN_OR_RETURN(result.after_node_return, runner.Run(Store::kYes));
+  output.Print(ReturnText(lost, result.after_node_return));
+  TOKURA_RETURN_IF_ERROR(cluster->RestartCoordinator());
+  TOKURA_RETURN_IF_ERROR(WaitForNodes(cluster->coordinator(), nodes));
+  TOKURA_ASSIGN_OR_RETURN(result.after_coordinator_restart, runner.Run(Store::kNo));
+  output.Print(RestartText(result.after_coordinator_restart));
+  TOKURA_RETURN_IF_ERROR(output.WriteJson(ToJson(result)));
+  return CheckResult(result, lost);
 }
 
 absl::Status Demonstrate(const DemoFlags& flags) {
@@ -269,20 +330,12 @@ absl::Status Demonstrate(const DemoFlags& flags) {
   const Output output(flags.json_path);
   output.Print(IntroductionText(prefix, flags));
   TOKURA_ASSIGN_OR_RETURN(const auto scratch, ScratchDirectory::Create());
-  TOKURA_ASSIGN_OR_RETURN(const auto node, DemoNode::Start(*scratch));
-  DemoResult result;
-  TOKURA_ASSIGN_OR_RETURN(result.shared, RoundRunner(flags, *scratch, node->address(), "5s").Run());
-  output.Print(SharedText(result.shared));
-  node->Kill();
-  TOKURA_ASSIGN_OR_RETURN(result.after_node_loss,
-                          RoundRunner(flags, *scratch, node->address(), "200ms").Run());
-  output.Print(LossText(result.after_node_loss));
-  TOKURA_RETURN_IF_ERROR(output.WriteJson(ToJson(result)));
-  const absl::Status as_promised = CheckResult(result);
-  return as_promised.ok()
-             ? as_promised
-             : absl::InternalError(absl::StrCat(as_promised.message(), "\nthe node's log:\n",
-                                                FileText(scratch->File(kNodeLog))));
+  TOKURA_ASSIGN_OR_RETURN(const auto cluster, DemoCluster::Start(std::vector<std::string>(
+                                                  std::begin(kNodes), std::end(kNodes))));
+  const absl::Status played = PlayRounds(flags, *scratch, cluster.get(), output);
+  return played.ok()
+             ? played
+             : absl::Status(played.code(), absl::StrCat(played.message(), "\n", cluster->Logs()));
 }
 
 }  // namespace
@@ -295,22 +348,26 @@ Json ToJson(const DemoResult& result) {
     }
     return list;
   };
+  const auto round = [&requests](const DemoRound& of) {
+    return Json{{"requests", requests(of)}, {"errors", of.errors}};
+  };
   const DemoRequest totals = Totals(result.shared);
   return Json{{"requests", requests(result.shared)},
               {"totals",
                {{"bytes_logical", totals.bytes_logical},
                 {"bytes_stored", totals.bytes_stored},
                 {"bytes_moved", totals.bytes_moved}}},
-              {"after_node_loss",
-               {{"requests", requests(result.after_node_loss)},
-                {"errors", result.after_node_loss.errors}}}};
+              {"after_node_loss", round(result.after_node_loss)},
+              {"after_node_return", round(result.after_node_return)},
+              {"after_coordinator_restart", round(result.after_coordinator_restart)}};
 }
 
 int RunDemo(const std::vector<std::string>& args) {
   DemoFlags flags;
   OptionTable options("tokura demo",
-                      "Watch worker processes share the KV of a real model's prompts through a "
-                      "cache node, compressed, with the measured error; then lose the node.");
+                      "Watch worker processes share the KV of a real model's prompts through two "
+                      "cache nodes, compressed, with the measured error; then lose a node, get it "
+                      "back, and lose the coordinator.");
   options.SetDefaultLogLevel("warn");
   options.AddString("codec", &flags.codec, "codec to store in (tokura codec list)");
   options.AddString("data", &flags.data, "directory with the captures; empty: tests/data/kv");

@@ -19,12 +19,17 @@ namespace {
 
 // Progress timeouts are generous: the demo shows sharing, also on a slow machine with few cores.
 constexpr Duration kProgressTimeout = std::chrono::seconds(1);
+constexpr Duration kAnnounceTimeout = std::chrono::seconds(2);
 
 // The engine's side of one request: its KV memory, and the cache in front of computing it.
 class Worker {
  public:
-  Worker(const KvFlags& flags, const KvSequence& sequence, Client* client)
+  // Whether a worker stores what it computed.
+  enum class Store { kNo, kYes };
+
+  Worker(const KvFlags& flags, const KvSequence& sequence, Client* client, Store store)
       : flags_(flags),
+        store_(store),
         sequence_(sequence),
         client_(client),
         memory_(SequenceMemory::Blank(sequence.capture)),
@@ -41,7 +46,9 @@ class Worker {
     // result.
     memory_.CopyTokensFrom(sequence_.capture,
                            hit_blocks * static_cast<uint32_t>(flags_.block_tokens));
-    Store(hit_blocks, &request);
+    if (store_ == Store::kYes) {
+      StoreFrom(hit_blocks, &request);
+    }
     request.seconds = std::chrono::duration<double>(SystemClock().Now() - start).count();
     TOKURA_RETURN_IF_ERROR(MeasureStored(hit_blocks, &request));
     MeasureAttention(&request);
@@ -60,27 +67,40 @@ class Worker {
     request->bytes_moved += got.bytes_moved;
     const auto hit_blocks = static_cast<uint32_t>(got.prefix_ok());
     request->tokens_hit = uint64_t{hit_blocks} * static_cast<uint64_t>(flags_.block_tokens);
-    request->hit_node = hit_blocks > 0 ? match.HolderOf(0)->node : "";
+    for (uint32_t i = 0; i < hit_blocks; ++i) {
+      request->hits_by_node[match.HolderOf(i)->node] += static_cast<uint64_t>(flags_.block_tokens);
+    }
     return hit_blocks;
   }
 
   // Put the blocks that this worker computed. That they cannot be stored is no error of the
   // request.
-  void Store(uint32_t first_block, DemoRequest* request) {
+  void StoreFrom(uint32_t first_block, DemoRequest* request) {
     if (first_block >= sequence_.chain.blocks()) {
       return;
     }
     PutOptions options;
     options.first_block = first_block;
-    request->bytes_moved += client_->Put(sequence_.ns, sequence_.chain, view_, options).bytes_moved;
+    const PutResult put = client_->Put(sequence_.ns, sequence_.chain, view_, options);
+    request->bytes_moved += put.bytes_moved;
+    stored_blocks_ = put.stored();
   }
 
-  // Ask the node what the blocks of this worker take.
+  // Ask what the blocks of this worker take. The coordinator hears of new blocks a moment after
+  // they are stored.
   absl::Status MeasureStored(uint32_t first_block, DemoRequest* request) {
+    const size_t expected = stored_blocks_ > 0 ? sequence_.chain.blocks() : 0;
+    const TimePoint deadline = SystemClock().Now() + kAnnounceTimeout;
     LookupOptions options;
     options.touch = false;
-    TOKURA_ASSIGN_OR_RETURN(const Match held,
-                            client_->Lookup(sequence_.ns, sequence_.chain, options));
+    Match held;
+    do {
+      TOKURA_ASSIGN_OR_RETURN(held, client_->Lookup(sequence_.ns, sequence_.chain, options));
+    } while (held.blocks() < expected && SystemClock().Now() < deadline);
+    if (stored_blocks_ == 0) {
+      first_block = static_cast<uint32_t>(held.blocks());
+    }
+    request->first_node = held.blocks() > 0 ? held.HolderOf(0)->node : "";
     for (size_t i = first_block; i < held.blocks(); ++i) {
       request->bytes_logical += sequence_.BlockBytes();
       request->bytes_stored += held.stored_bytes[i];
@@ -99,32 +119,35 @@ class Worker {
   }
 
   const KvFlags& flags_;
+  const Store store_;
   const KvSequence& sequence_;
   Client* const client_;
   SequenceMemory memory_;
   const SequenceView view_;
+  size_t stored_blocks_ = 0;
 };
 
-absl::StatusOr<DemoRequest> Work(const KvFlags& flags, const std::string& name) {
+absl::StatusOr<DemoRequest> Work(const KvFlags& flags, const std::string& name,
+                                 Worker::Store store) {
   TOKURA_ASSIGN_OR_RETURN(const KvSequence sequence, OpenSequence(flags));
   ClientOptions options;
-  options.nodes = flags.nodes;
+  options.coordinators = flags.coordinators;
   options.name = name;
   options.ingest_codec = flags.codec;
   options.progress_timeout = kProgressTimeout;
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(std::move(options)));
-  // Workers connect when they start, long before their first request. Without a node there is
+  // Workers connect when they start, long before their first request. Without a cache there is
   // nothing to wait for longer: they work without the cache.
   client->WaitReady(flags.timeout).IgnoreError();
-  return Worker(flags, sequence, client.get()).Run(name);
+  return Worker(flags, sequence, client.get(), store).Run(name);
 }
 
 }  // namespace
 
 Json ToJson(const DemoRequest& request) {
   Json hits = Json::object();
-  if (!request.hit_node.empty()) {
-    hits[request.hit_node] = request.tokens_hit;
+  for (const auto& [node, tokens] : request.hits_by_node) {
+    hits[node] = tokens;
   }
   Json json{{"name", request.name},
             {"tokens", request.tokens},
@@ -143,7 +166,7 @@ Json ToJson(const DemoRequest& request) {
 
 std::string ToLine(const DemoRequest& request) {
   Json json = ToJson(request);
-  json["hit_node"] = request.hit_node;
+  json["first_node"] = request.first_node;
   json["bytes_private"] = request.bytes_private;
   json["has_queries"] = request.has_queries;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -163,9 +186,20 @@ absl::StatusOr<DemoRequest> ParseDemoRequest(const std::string& line) {
     *out = present ? json[key].get<uint64_t>() : 0;
     return present;
   };
+  const auto hits = [&] {
+    const bool present = json.contains("hits_by_node") && json["hits_by_node"].is_object();
+    const Json by_node = present ? json["hits_by_node"] : Json::object();
+    for (const auto& [node, tokens] : by_node.items()) {
+      if (!tokens.is_number_unsigned()) {
+        return false;
+      }
+      request.hits_by_node[node] = tokens.get<uint64_t>();
+    }
+    return present;
+  };
   const bool whole =
-      json.is_object() && text("name", &request.name) && text("hit_node", &request.hit_node) &&
-      count("tokens", &request.tokens) && count("tokens_hit", &request.tokens_hit) &&
+      json.is_object() && text("name", &request.name) && text("first_node", &request.first_node) &&
+      hits() && count("tokens", &request.tokens) && count("tokens_hit", &request.tokens_hit) &&
       count("bytes_logical", &request.bytes_logical) &&
       count("bytes_stored", &request.bytes_stored) && count("bytes_moved", &request.bytes_moved) &&
       count("bytes_private", &request.bytes_private) && json.contains("seconds") &&
@@ -184,19 +218,21 @@ absl::StatusOr<DemoRequest> ParseDemoRequest(const std::string& line) {
 int RunDemoWorker(const std::vector<std::string>& args) {
   KvFlags flags;
   std::string name = "worker";
+  bool store = true;
   OptionTable options("tokura demo-worker", "Serve one request of `tokura demo`.");
   options.SetDefaultLogLevel("warn");
-  options.AddStrings("node", &flags.nodes, "cache nodes, host:port");
+  options.AddStrings("coordinator", &flags.coordinators, "coordinators, host:port");
   options.AddString("kv", &flags.kv_path, "capture with the request's tokens");
   options.AddString("prefix", &flags.prefix_path, "capture that comes before it");
   options.AddString("codec", &flags.codec, "codec to store in");
   options.AddInt("block-tokens", &flags.block_tokens, "tokens per block");
   options.AddDuration("timeout", &flags.timeout, "longest wait for a connection");
   options.AddString("name", &name, "of the request");
+  options.AddBool("store", &store, "put the blocks that were not in the cache");
   if (const auto outcome = options.Parse(args); !outcome.run) {
     return outcome.exit_code;
   }
-  const auto request = Work(flags, name);
+  const auto request = Work(flags, name, store ? Worker::Store::kYes : Worker::Store::kNo);
   if (!request.ok()) {
     return Fail("demo-worker", request.status());
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ struct DemoRequest {
   std::string name;
   uint64_t tokens = 0;
   uint64_t tokens_hit = 0;
-  std::string hit_node;        // that gave them; empty: none
+  // By node that gave them.
+  std::map<std::string, uint64_t> hits_by_node;
+  std::string first_node;      // that holds the first block at the end; empty: none
   uint64_t bytes_logical = 0;  // raw size of the blocks that it stored
   uint64_t bytes_stored = 0;   // what they take at the node
   uint64_t bytes_moved = 0;    // payload over the network, both ways

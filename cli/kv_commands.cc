@@ -14,9 +14,12 @@
 #include "cli/table.h"
 #include "common/config.h"
 #include "common/status_macros.h"
+#include "common/time.h"
 
 namespace tokura::cli {
 namespace {
+
+constexpr Duration kAnnounceTimeout = std::chrono::seconds(2);
 
 uint64_t Sum(const std::vector<uint64_t>& values) {
   return std::accumulate(values.begin(), values.end(), uint64_t{0});
@@ -50,6 +53,18 @@ absl::StatusOr<Match> LookUpHeld(Client* client, const KvFlags& flags, const KvS
   return client->Lookup(sequence.ns, sequence.chain, options);
 }
 
+// The same, once the first `expected` blocks are there, or after a while: a coordinator hears of a
+// block a moment after it is stored.
+absl::StatusOr<Match> LookUpAnnounced(Client* client, const KvFlags& flags,
+                                      const KvSequence& sequence, size_t expected) {
+  const TimePoint deadline = SystemClock().Now() + std::min(flags.timeout, kAnnounceTimeout);
+  Match held;
+  do {
+    TOKURA_ASSIGN_OR_RETURN(held, LookUpHeld(client, flags, sequence));
+  } while (held.blocks() < expected && SystemClock().Now() < deadline);
+  return held;
+}
+
 // Which leading blocks the user's flags accept.
 absl::StatusOr<Match> LookUpAccepted(Client* client, const KvFlags& flags,
                                      const KvSequence& sequence) {
@@ -69,7 +84,12 @@ absl::StatusOr<KvReport> Put(const KvFlags& flags) {
   options.deadline = flags.timeout;
   const PutResult result =
       client->Put(sequence.ns, sequence.chain, memory.View(sequence.ns->spec()), options);
-  TOKURA_ASSIGN_OR_RETURN(const Match after, LookUpHeld(client.get(), flags, sequence));
+  size_t stored = 0;
+  while (stored < result.blocks.size() && result.blocks[stored].ok()) {
+    ++stored;
+  }
+  TOKURA_ASSIGN_OR_RETURN(const Match after,
+                          LookUpAnnounced(client.get(), flags, sequence, stored));
   KvReport report;
   report.blocks = sequence.chain.blocks();
   report.hit = before.blocks();
@@ -256,7 +276,7 @@ std::string Sizes(const KvReport& report) {
                       ReadableBytes(static_cast<double>(report.bytes_stored)));
 }
 
-constexpr char kExampleFlags[] = " --node 127.0.0.1:4321 --kv tests/data/kv/prefix.kvcap";
+constexpr char kExampleFlags[] = " --coordinator 127.0.0.1:7420 --kv tests/data/kv/prefix.kvcap";
 
 }  // namespace
 

@@ -13,18 +13,18 @@ namespace tokura::cli {
 void AddServerFlags(OptionTable* options, std::vector<std::string>* nodes,
                     std::vector<std::string>* coordinators) {
   options->SetDefaultLogLevel("warn");  // Connecting is no news to whoever runs one command.
-  options->AddStrings("node", nodes, "cache nodes, host:port, comma-separated");
-  options->AddStrings("coordinator", coordinators,
-                      "coordinators, host:port (not there yet: use --node)");
+  options->AddStrings("coordinator", coordinators, "coordinators, host:port, comma-separated");
+  options->AddStrings("node", nodes,
+                      "cache nodes, host:port, comma-separated, where there is no coordinator");
   options->AddCheck([nodes, coordinators]() -> absl::Status {
-    if (!coordinators->empty()) {
+    if (nodes->empty() && coordinators->empty()) {
       return absl::InvalidArgumentError(
-          "--coordinator: this version has no coordinator yet; name the cache nodes with --node");
+          "name a coordinator with --coordinator HOST:PORT, or a cache node with --node HOST:PORT "
+          "(`tokura up` starts both and prints their addresses)");
     }
-    if (nodes->empty()) {
+    if (!nodes->empty() && !coordinators->empty()) {
       return absl::InvalidArgumentError(
-          "name a cache node with --node HOST:PORT (`tokura up` starts one and prints its "
-          "address)");
+          "--coordinator and --node: give one of them; a coordinator knows the nodes");
     }
     return absl::OkStatus();
   });
@@ -99,6 +99,7 @@ absl::StatusOr<KvSequence> OpenSequence(const KvFlags& flags) {
 absl::StatusOr<std::unique_ptr<Client>> Connect(const KvFlags& flags) {
   ClientOptions options;
   options.nodes = flags.nodes;
+  options.coordinators = flags.coordinators;
   options.name = "tokura-cli";
   options.ingest_codec = flags.codec;
   options.accept_proxy_error = flags.accept_proxy_error;
@@ -107,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const KvFlags& flags) {
   if (!ready.ok()) {
     return absl::Status(
         ready.code(),
-        absl::StrCat(ready.message(), "; is a node running there? `tokura up` starts one"));
+        absl::StrCat(ready.message(), "; is a server running there? `tokura up` starts one"));
   }
   return client;
 }

@@ -39,8 +39,8 @@ struct KvFlags {
   AcceptOptions accept() const;
 };
 
-// The flag --node (and --coordinator, which is refused until there is one) and its checks; warnings
-// and errors alone are logged unless the user asks for more.
+// The flags --coordinator and --node, of which one is to be given, and their checks; warnings and
+// errors alone are logged unless the user asks for more.
 void AddServerFlags(OptionTable* options, std::vector<std::string>* nodes,
                     std::vector<std::string>* coordinators);
 

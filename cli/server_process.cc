@@ -46,7 +46,7 @@ absl::Status ServerProcess::Launch(const Options& options) {
       "--name",
       options.name,
       "--listen",
-      "127.0.0.1:0",
+      options.listen,
       "--admin",
       "127.0.0.1:0",
       "--port-file",

@@ -13,7 +13,7 @@
 
 namespace tokura::cli {
 
-// One of the servers whose programs are installed beside this one, on free loopback ports, as a
+// One of the servers whose programs are installed beside this one, on loopback, as a
 // child process: killed with this object. Its log goes to a temporary file, which is removed then.
 // Thread-compatible.
 class ServerProcess {
@@ -22,6 +22,7 @@ class ServerProcess {
     std::string program;             // "tokura-coordinator"
     std::string name;                // of the server
     std::vector<std::string> flags;  // besides --name, --listen, --admin and --port-file
+    std::string listen = "127.0.0.1:0";
   };
   // Start it and wait until it serves. UNAVAILABLE: it did not; the message has its log.
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const Options& options);

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cache-node/node.h"
@@ -11,6 +12,7 @@
 #include "common/port_file.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
+#include "coordinator/coordinator.h"
 
 namespace tokura::cli {
 namespace {
@@ -18,62 +20,109 @@ namespace {
 struct UpFlags {
   std::string listen = "127.0.0.1:0";
   std::string admin = "127.0.0.1:0";
+  std::string node_listen = "127.0.0.1:0";
+  std::string coordinator_admin = "127.0.0.1:0";
   std::string port_file;
   bool allow_unauthenticated = false;
   node::NodeOptions node;
+  coordinator::CoordinatorOptions coordinator;
 };
 
-// Check the flags and complete the node's options.
+bool IsLoopback(const net::Address& address) {
+  return address.host.rfind("127.", 0) == 0 || address.host == "::1" || address.host == "localhost";
+}
+
+// Check the flags and complete the options of both servers.
 absl::Status Resolve(UpFlags* flags) {
-  TOKURA_ASSIGN_OR_RETURN(flags->node.listen, net::Address::Parse(flags->listen));
+  TOKURA_ASSIGN_OR_RETURN(flags->coordinator.listen, net::Address::Parse(flags->listen));
+  TOKURA_ASSIGN_OR_RETURN(flags->coordinator.admin, net::Address::Parse(flags->coordinator_admin));
+  TOKURA_ASSIGN_OR_RETURN(flags->node.listen, net::Address::Parse(flags->node_listen));
   TOKURA_ASSIGN_OR_RETURN(flags->node.admin, net::Address::Parse(flags->admin));
-  const std::string& host = flags->node.listen.host;
-  const bool loopback = host.rfind("127.", 0) == 0 || host == "::1" || host == "localhost";
-  if (!loopback && !flags->allow_unauthenticated) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen ", flags->listen,
-                     " is reachable from other machines and clients are not authenticated; say "
-                     "--allow-unauthenticated if the network is trusted"));
+  // The only node takes all from the start.
+  flags->coordinator.join_ramp = Duration::zero();
+  for (const net::Address& address : {flags->coordinator.listen, flags->node.listen}) {
+    if (!IsLoopback(address) && !flags->allow_unauthenticated) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(address.ToString(),
+                       " is reachable from other machines and clients are not authenticated; say "
+                       "--allow-unauthenticated if the network is trusted"));
+    }
   }
+  TOKURA_RETURN_IF_ERROR(coordinator::ValidateCoordinatorOptions(flags->coordinator));
   return node::ValidateNodeOptions(flags->node);
 }
 
-std::string ReadyText(const node::NodeProcess::Addresses& addresses) {
-  const std::string data = addresses.data.ToString();
-  const std::string http = "http://" + addresses.admin.ToString();
-  return absl::StrCat("ready: a cache node listens on ", data, "\n  metrics   ", http,
-                      "/metrics\n  health    ", http, "/healthz\n  try it    tokura put --node ",
-                      data, " --kv tests/data/kv/prefix.kvcap\nStop it with Ctrl-C or SIGTERM.\n");
+std::string ReadyText(const coordinator::CoordinatorProcess::Addresses& coordinator,
+                      const node::NodeProcess::Addresses& node) {
+  const std::string data = coordinator.data.ToString();
+  const std::string http = "http://" + node.admin.ToString();
+  return absl::StrCat("ready: a coordinator listens on ", data, ", a cache node on ",
+                      node.data.ToString(), "\n  metrics   ", http, "/metrics (node)  http://",
+                      coordinator.admin.ToString(), "/metrics (coordinator)\n  health    ", http,
+                      "/healthz\n  try it    tokura put --coordinator ", data,
+                      " --kv tests/data/kv/prefix.kvcap\nStop it with Ctrl-C or SIGTERM.\n");
 }
+
+// A coordinator and the node that knows it, in one process.
+struct UpProcess {
+  std::unique_ptr<coordinator::CoordinatorProcess> coordinator;
+  std::unique_ptr<node::NodeProcess> node;
+
+  static absl::StatusOr<UpProcess> Start(const UpFlags& flags) {
+    UpProcess up;
+    TOKURA_ASSIGN_OR_RETURN(up.coordinator,
+                            coordinator::CoordinatorProcess::Start(flags.coordinator));
+    node::NodeOptions node = flags.node;
+    node.coordinators = {up.coordinator->addresses().data};
+    TOKURA_ASSIGN_OR_RETURN(up.node, node::NodeProcess::Start(std::move(node), StopSignals::Raise));
+    return up;
+  }
+  // The node first: it tells the coordinator that it leaves.
+  void Shutdown() {
+    node->Shutdown();
+    coordinator->Shutdown();
+  }
+};
 
 absl::Status Serve(const UpFlags& flags) {
   OwnPortFile port_file(flags.port_file);
   const StopSignals signals;
-  absl::StatusOr<std::unique_ptr<node::NodeProcess>> process = absl::UnknownError("not started");
-  signals.RunBlocked([&] { process = node::NodeProcess::Start(flags.node); });
+  absl::StatusOr<UpProcess> process = absl::UnknownError("not started");
+  signals.RunBlocked([&] { process = UpProcess::Start(flags); });
   TOKURA_RETURN_IF_ERROR(process.status());
   signals.Block();
-  const node::NodeProcess::Addresses addresses = (*process)->addresses();
-  TOKURA_RETURN_IF_ERROR(port_file.Write(
-      {{"data", addresses.data.ToString()}, {"admin", addresses.admin.ToString()}}));
+  const auto coordinator = process->coordinator->addresses();
+  const auto node = process->node->addresses();
+  TOKURA_RETURN_IF_ERROR(port_file.Write({{"data", coordinator.data.ToString()},
+                                          {"node", node.data.ToString()},
+                                          {"admin", node.admin.ToString()},
+                                          {"coordinator_admin", coordinator.admin.ToString()}}));
   const Output output("");
-  output.Print(ReadyText(addresses));
+  output.Print(ReadyText(coordinator, node));
   signals.WaitForOne();
+  const absl::Status failure = process->node->failure();
   output.Print("stopping: finishing what is under way (a second signal ends at once)\n");
   signals.LetThrough();
-  (*process)->Shutdown();
-  return absl::OkStatus();
+  process->Shutdown();
+  return failure;
 }
 
 }  // namespace
 
 int RunUp(const std::vector<std::string>& args) {
   UpFlags flags;
-  OptionTable options("tokura up", "Run a cache node in this process, until SIGTERM or Ctrl-C.");
+  OptionTable options(
+      "tokura up", "Run a coordinator and a cache node in this process, until SIGTERM or Ctrl-C.");
   flags.node.prefault = true;
   options.AddBytes("host-bytes", &flags.node.host_bytes, "host memory for blocks");
-  options.AddString("listen", &flags.listen, "host:port for clients; port 0: a free one");
-  options.AddString("admin", &flags.admin, "host:port for HTTP: metrics, health, version");
+  options.AddString("listen", &flags.listen,
+                    "host:port of the coordinator, where clients begin; port 0: a free one");
+  options.AddString("node-listen", &flags.node_listen, "host:port of the node");
+  options.AddString("admin", &flags.admin, "host:port for HTTP of the node: metrics, health");
+  options.AddString("coordinator-admin", &flags.coordinator_admin,
+                    "host:port for HTTP of the coordinator");
+  options.AddString("policy", &flags.coordinator.policy_file,
+                    "YAML file with the rules for clients (deploy/policy.yaml shows one)");
   options.AddString("port-file", &flags.port_file,
                     "write the addresses to this file when ready, NAME=HOST:PORT a line");
   options.AddString("name", &flags.node.name, "of the node; at most one is up under a name");
@@ -81,7 +130,7 @@ int RunUp(const std::vector<std::string>& args) {
   options.AddBool("allow-unauthenticated", &flags.allow_unauthenticated,
                   "listen beyond loopback although clients are not authenticated");
   options.AddExample("tokura up --host-bytes 4GiB --listen 127.0.0.1:7421",
-                     "a node with 4 GiB for blocks");
+                     "a coordinator on port 7421 and a node with 4 GiB for blocks");
   options.AddCheck([&] { return Resolve(&flags); });
   if (const auto outcome = options.Parse(args); !outcome.run) {
     return outcome.exit_code;

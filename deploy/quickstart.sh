@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
 # From a clone to a running cache in one command:
-#   deploy/quickstart.sh               install what is missing, build, run the demo, leave a node running
+#   deploy/quickstart.sh               install what is missing, build, run the demo, leave a cluster running
 #   deploy/quickstart.sh --build-only  install and build only
-#   deploy/quickstart.sh --stop        stop the node that an earlier run left
+#   deploy/quickstart.sh --stop        stop the cluster that an earlier run left
+# The cluster: a coordinator and two nodes of TOKURA_HOST_BYTES (512MiB) each, on loopback.
 # Safe to run twice. Programs land in build/release/bin.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 run=build/run
 bin=build/release/bin
+servers="node-1 node-0 coordinator"  # in the order of stopping: nodes tell the coordinator that they leave
 say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
 
-stop_node() {  # returns 0 when a node was stopped
-  [[ -f $run/node.pid ]] || return 1
-  local pid
-  pid=$(<"$run/node.pid")
+stop_server() {  # stop_server NAME: returns 0 when it was running
+  local pid_file=$run/$1.pid pid
+  [[ -f $pid_file ]] || return 1
+  pid=$(<"$pid_file")
   # The number may belong to another program by now.
   if [[ -d /proc/$$ ]] && ! grep -qs '^tokura' "/proc/$pid/comm"; then
-    rm -f "$run/node.pid"
+    rm -f "$pid_file"
     return 1
   fi
   kill -TERM "$pid" 2>/dev/null
@@ -26,18 +28,28 @@ stop_node() {  # returns 0 when a node was stopped
     sleep 0.1
   done
   kill -KILL "$pid" 2>/dev/null
-  rm -f "$run/node.pid"
+  rm -f "$pid_file"
   return 0
 }
 
-start_node() {  # start_node LISTEN ADMIN
-  rm -f "$run/ports"
-  setsid "$bin/tokura" up --listen "$1" --admin "$2" --host-bytes "${TOKURA_HOST_BYTES:-1GiB}" \
-    --port-file "$run/ports" >"$run/node.out" 2>"$run/node.log" </dev/null &
+stop_cluster() {  # returns 0 when something was running
+  local name stopped=1
+  for name in $servers; do
+    if stop_server "$name"; then stopped=0; fi
+  done
+  return $stopped
+}
+
+start_server() {  # start_server NAME PROGRAM FLAGS…: waits until it serves
+  local name=$1 program=$2
+  shift 2
+  rm -f "$run/$name.ports"
+  setsid "$bin/$program" --name "$name" --port-file "$run/$name.ports" "$@" \
+    >"$run/$name.out" 2>"$run/$name.log" </dev/null &
   local pid=$!
   for _ in $(seq 300); do
-    if [[ -s $run/ports ]]; then
-      echo "$pid" >"$run/node.pid"
+    if [[ -s $run/$name.ports ]]; then
+      echo "$pid" >"$run/$name.pid"
       return 0
     fi
     kill -0 "$pid" 2>/dev/null || return 1
@@ -47,13 +59,27 @@ start_node() {  # start_node LISTEN ADMIN
   return 1
 }
 
+port() { sed -n "s/^$2=//p" "$run/$1.ports"; }  # port SERVER data|admin
+
+start_cluster() {
+  # The usual ports where they are free, else any.
+  start_server coordinator tokura-coordinator --listen 127.0.0.1:7420 --admin 127.0.0.1:7430 --join-ramp 0s ||
+    start_server coordinator tokura-coordinator --listen 127.0.0.1:0 --admin 127.0.0.1:0 --join-ramp 0s || return 1
+  local i
+  for i in 0 1; do
+    set -- --coordinator "$(port coordinator data)" --host-bytes "${TOKURA_HOST_BYTES:-512MiB}"
+    start_server "node-$i" tokura-node --listen "127.0.0.1:742$((i + 1))" --admin "127.0.0.1:743$((i + 1))" "$@" ||
+      start_server "node-$i" tokura-node --listen 127.0.0.1:0 --admin 127.0.0.1:0 "$@" || return 1
+  done
+}
+
 case ${1:-} in
   "" | --build-only) ;;
   --stop)
-    if stop_node; then say "The node has stopped."; else say "No node was running."; fi
+    if stop_cluster; then say "The cluster has stopped."; else say "No cluster was running."; fi
     exit 0
     ;;
-  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) echo "usage: deploy/quickstart.sh [--build-only|--stop]" >&2; exit 2 ;;
 esac
 
@@ -65,28 +91,28 @@ cmake --build build/release
 [[ ${1:-} == --build-only ]] && { say "Built: $(ls $bin | tr '\n' ' ')"; exit 0; }
 
 mkdir -p "$run"
-say "Demo: workers share the KV of a real model's prompts through a cache node"
+say "Demo: workers share the KV of a real model's prompts through cache nodes that come and go"
 "$bin/tokura" demo
 
-stop_node || true
-say "Starting a node that stays"
-start_node 127.0.0.1:7421 127.0.0.1:7422 || start_node 127.0.0.1:0 127.0.0.1:0 || {
-  echo "The node did not start:" >&2
-  tail -n 20 "$run/node.log" >&2
+stop_cluster || true
+say "Starting a cluster that stays: a coordinator and two nodes"
+start_cluster || {
+  echo "A server did not start:" >&2
+  tail -n 20 "$run"/*.log >&2
+  stop_cluster || true
   exit 1
 }
-data=$(sed -n 's/^data=//p' "$run/ports")
-admin=$(sed -n 's/^admin=//p' "$run/ports")
-node=$(sed -n 's/^node=//p' "$run/ports")
+data=$(port coordinator data)
 cat <<TEXT
 
-A cache node is running (process $(<"$run/node.pid"), log $run/node.log).
-  clients connect to    ${node:-$data}
-  metrics               http://$admin/metrics
-  health, readiness     http://$admin/healthz  http://$admin/readyz
-  version               http://$admin/version
+A coordinator and two cache nodes are running (logs in $run).
+  clients connect to    $data
+  metrics               http://$(port coordinator admin)/metrics (coordinator)
+                        http://$(port node-0 admin)/metrics  http://$(port node-1 admin)/metrics (nodes)
+  health, readiness     /healthz and /readyz, version: /version, on the same ports
 
-Try:   $bin/tokura put  --node ${node:-$data} --kv tests/data/kv/prefix.kvcap --block-tokens 16
-       $bin/tokura stat --node ${node:-$data}
+Try:   $bin/tokura nodes --coordinator $data
+       $bin/tokura put   --coordinator $data --kv tests/data/kv/prefix.kvcap --block-tokens 16
+       $bin/tokura stat  --coordinator $data
 Stop:  deploy/quickstart.sh --stop
 TEXT

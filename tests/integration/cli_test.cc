@@ -1,6 +1,7 @@
 // The program `tokura` as users and scripts run it.
 
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,9 +64,35 @@ void ExpectDemoRequest(const json& request) {
                        "bytes_stored", "bytes_moved", "seconds", "attention_error"});
 }
 
-TEST(CliTest, DemoSharesThePrefixAndSurvivesTheNode) {
+// Tokens hit in a round, by node.
+std::map<std::string, uint64_t> HitsByNode(const json& round) {
+  std::map<std::string, uint64_t> hits;
+  for (const json& request : round["requests"]) {
+    for (const auto& [node, tokens] : request["hits_by_node"].items()) {
+      hits[node] += tokens.get<uint64_t>();
+    }
+  }
+  return hits;
+}
+
+void ExpectRound(const json& round) {
+  EXPECT_EQ(round["errors"], 0);
+  ASSERT_EQ(round["requests"].size(), 4u);
+  EXPECT_EQ(round["requests"][0]["name"], "prefill");
+  for (const json& request : round["requests"]) {
+    ExpectDemoRequest(request);
+    uint64_t by_nodes = 0;
+    for (const auto& [node, hits] : request["hits_by_node"].items()) {
+      by_nodes += hits.get<uint64_t>();
+    }
+    EXPECT_EQ(by_nodes, request["tokens_hit"]);
+  }
+}
+
+TEST(CliTest, DemoSharesThePrefixAcrossTwoNodes) {
   const json demo = TokuraJson({"demo"});
-  ExpectKeys(demo, {"requests", "totals", "after_node_loss"});
+  ExpectKeys(demo, {"requests", "totals", "after_node_loss", "after_node_return",
+                    "after_coordinator_restart"});
   ExpectKeys(demo["totals"], {"bytes_logical", "bytes_stored", "bytes_moved"});
   ASSERT_EQ(demo["requests"].size(), 4u);
   const json& prefill = demo["requests"][0];
@@ -78,11 +105,7 @@ TEST(CliTest, DemoSharesThePrefixAndSurvivesTheNode) {
     const json& request = demo["requests"][i];
     ExpectDemoRequest(request);
     EXPECT_EQ(request["tokens_hit"], 256);
-    uint64_t by_nodes = 0;
-    for (const auto& [node, hits] : request["hits_by_node"].items()) {
-      by_nodes += hits.get<uint64_t>();
-    }
-    EXPECT_EQ(by_nodes, 256u);
+    EXPECT_EQ(request["hits_by_node"].size(), 2u) << request.dump();
     EXPECT_GT(request["attention_error"], 0.001);
     EXPECT_LT(request["attention_error"], 0.05);
     stored += request["bytes_stored"].get<uint64_t>();
@@ -91,13 +114,25 @@ TEST(CliTest, DemoSharesThePrefixAndSurvivesTheNode) {
   EXPECT_EQ(demo["totals"]["bytes_stored"], stored);
   EXPECT_EQ(demo["totals"]["bytes_logical"], logical);
   EXPECT_LT(stored * 2, logical) << "the default codec halves at least";
-  const json& after = demo["after_node_loss"];
-  EXPECT_EQ(after["errors"], 0);
-  ASSERT_EQ(after["requests"].size(), 4u);
-  EXPECT_EQ(after["requests"][0]["name"], "prefill");
-  for (const json& request : after["requests"]) {
-    ExpectDemoRequest(request);
-    EXPECT_EQ(request["tokens_hit"], 0);
+
+  // What survives a node is hit, and nothing else.
+  ExpectRound(demo["after_node_loss"]);
+  const auto survived = HitsByNode(demo["after_node_loss"]);
+  ASSERT_EQ(survived.size(), 1u);
+  for (size_t i = 1; i < 4; ++i) {
+    const json& request = demo["after_node_loss"]["requests"][i];
+    EXPECT_GE(request["tokens_hit"], 64);
+    EXPECT_LT(request["tokens_hit"], 256);
+    EXPECT_EQ(request["bytes_logical"], 0) << "the round stores nothing";
+  }
+  ExpectRound(demo["after_node_return"]);
+  EXPECT_EQ(HitsByNode(demo["after_node_return"]).size(), 2u);
+  // Every block that was put is hit again, without a put.
+  ExpectRound(demo["after_coordinator_restart"]);
+  EXPECT_EQ(HitsByNode(demo["after_coordinator_restart"]).size(), 2u);
+  for (const json& request : demo["after_coordinator_restart"]["requests"]) {
+    EXPECT_EQ(request["tokens_hit"], request["tokens"].get<uint64_t>() / 16 * 16);
+    EXPECT_EQ(request["bytes_logical"], 0);
   }
 }
 
@@ -194,9 +229,32 @@ TEST(CliTest, UpServesUntilSigterm) {
   std::map<std::string, std::string> ports = ReadPorts(port_file);
   EXPECT_EQ(ports.count("data"), 1u);
   EXPECT_EQ(ports.count("admin"), 1u);
-  EXPECT_EQ(ports.count("node"), 0u) << "there is no coordinator that data= could be";
-  const json stat = TokuraJson({"stat", "--node", ports["data"]});
-  EXPECT_EQ(stat["nodes"].size(), 1u);
+  EXPECT_EQ(ports.count("node"), 1u);
+  EXPECT_EQ(ports.count("coordinator_admin"), 1u);
+  json nodes;
+  EXPECT_TRUE(WaitFor([&] {
+    nodes = TokuraJson({"nodes", "--coordinator", ports["data"]});
+    return nodes.size() == 1 && nodes[0]["complete"] == true;
+  })) << nodes.dump();
+  EXPECT_EQ(nodes[0]["state"], "up");
+  EXPECT_EQ(nodes[0]["address"], ports["node"]);
+  EXPECT_EQ(TokuraJson({"stat", "--coordinator", ports["data"]})["nodes"].size(), 1u);
+  EXPECT_EQ(TokuraJson({"stat", "--node", ports["node"]})["nodes"].size(), 1u);
+  // Blocks put through the coordinator are found through it, and at the node itself.
+  const std::vector<std::string> kv = {
+      "--kv", Captured("prefix.kvcap"), "--block-tokens", "16", "--codec", "raw"};
+  const auto command = [&](std::vector<std::string> words) {
+    words.insert(words.end(), kv.begin(), kv.end());
+    return TokuraJson(std::move(words));
+  };
+  ExpectReport(command({"put", "--coordinator", ports["data"]}), 16, 0);
+  json got;
+  EXPECT_TRUE(WaitFor([&] {
+    got = command({"get", "--coordinator", ports["data"]});
+    return got["hit"] == 16;
+  })) << got.dump();
+  ExpectReport(command({"get", "--node", ports["node"]}), 16, 16);
+  ExpectReport(command({"rm", "--coordinator", ports["data"]}), 16, 16);
   EXPECT_TRUE(WaitFor([&] { return !ReadText(files.out_path).empty(); }));
   EXPECT_THAT(ReadText(files.out_path), HasSubstr("http://" + ports["admin"] + "/metrics"));
   up.Signal(SIGTERM);
@@ -208,13 +266,18 @@ TEST(CliTest, UpServesUntilSigterm) {
 TEST(CliTest, ExitStatusTellsFailureFromWrongUsage) {
   const Finished help = Tokura({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name : {"up", "demo", "put", "get", "stat", "rm", "codec list", "codec eval",
-                           "bench codec", "bench transport", "bench soak"}) {
+  for (const char* name :
+       {"up", "demo", "put", "get", "stat", "nodes", "rm", "codec list", "codec eval",
+        "bench codec", "bench transport", "bench lookup", "bench soak"}) {
     EXPECT_THAT(help.out, HasSubstr(std::string("\n") + name + " "));
   }
   EXPECT_EQ(Tokura({"no-such-command"}).exit_code, 2);
   EXPECT_EQ(Tokura({"put", "--no-such-flag"}).exit_code, 2);
-  EXPECT_EQ(Tokura({"get", "--kv", Captured("prefix.kvcap")}).exit_code, 2) << "no --node";
+  EXPECT_EQ(Tokura({"get", "--kv", Captured("prefix.kvcap")}).exit_code, 2) << "no server named";
+  EXPECT_EQ(Tokura({"get", "--node", "127.0.0.1:1", "--coordinator", "127.0.0.1:2", "--kv",
+                    Captured("prefix.kvcap")})
+                .exit_code,
+            2);
   const Finished nobody = Tokura(
       {"get", "--node", "127.0.0.1:1", "--kv", Captured("prefix.kvcap"), "--timeout", "300ms"});
   EXPECT_EQ(nobody.exit_code, 1);

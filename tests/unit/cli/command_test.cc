@@ -10,6 +10,7 @@
 #include "cli/codec_commands.h"
 #include "cli/demo.h"
 #include "cli/kv_commands.h"
+#include "cli/nodes_command.h"
 #include "cli/output.h"
 #include "cli/up_command.h"
 
@@ -86,7 +87,7 @@ constexpr RealCommand kReal[] = {
     {"up", RunUp},          {"demo", RunDemo},      {"put", RunPut},
     {"get", RunGet},        {"stat", RunStat},      {"rm", RunRemove},
     {"list", RunCodecList}, {"eval", RunCodecEval}, {"codec", RunBenchCodec},
-    {"soak", RunBenchSoak},
+    {"soak", RunBenchSoak}, {"nodes", RunNodes},
 };
 
 TEST(CommandTest, EveryCommandHasHelpWithAnExampleAndJson) {
@@ -109,7 +110,9 @@ TEST(CommandTest, WrongArgumentsAreUsageErrorsThatSayWhatToDo) {
   const Case cases[] = {
       {RunPut, {"--kv", "x"}, "--node"},
       {RunPut, {"--node", "h:1"}, "--kv"},
-      {RunPut, {"--coordinator", "h:1", "--kv", "x"}, "no coordinator yet"},
+      {RunPut, {"--coordinator", "h:1", "--node", "h:2", "--kv", "x"}, "give one of them"},
+      {RunNodes, {}, "tokura up"},
+      {RunNodes, {"--coordinator", "nowhere"}, "nowhere"},
       {RunPut, {"--node", "h:1", "--kv", "x", "--codec", "zip"}, "kivi4"},
       {RunPut, {"--node", "h:1", "--kv", "x", "--block-tokens", "0"}, "1 to 1024"},
       {RunGet, {"--node", "h:1", "--kv", "x", "--max-error", "-1"}, "--max-error"},

@@ -13,7 +13,8 @@ DemoRequest Decode() {
   request.name = "request_1";
   request.tokens = 328;
   request.tokens_hit = 256;
-  request.hit_node = "node-0";
+  request.hits_by_node = {{"node-a", 64}, {"node-b", 192}};
+  request.first_node = "node-a";
   request.bytes_logical = 100;
   request.bytes_stored = 30;
   request.bytes_moved = 70;
@@ -39,6 +40,7 @@ TEST(DemoTest, JsonHasTheShapeThatScriptsRelyOn) {
   result.shared.requests = {Prefill(), Decode()};
   result.after_node_loss.requests = {Prefill(), Decode()};
   result.after_node_loss.errors = 2;
+  result.after_coordinator_restart.requests = {Decode()};
   const Json json = ToJson(result);
   ASSERT_EQ(json["requests"].size(), 2u);
   EXPECT_EQ(json["requests"][0]["name"], "prefill");
@@ -47,7 +49,8 @@ TEST(DemoTest, JsonHasTheShapeThatScriptsRelyOn) {
   const Json& decode = json["requests"][1];
   EXPECT_EQ(decode["tokens"], 328);
   EXPECT_EQ(decode["tokens_hit"], 256);
-  EXPECT_EQ(decode["hits_by_node"]["node-0"], 256);
+  EXPECT_EQ(decode["hits_by_node"]["node-a"], 64);
+  EXPECT_EQ(decode["hits_by_node"]["node-b"], 192);
   EXPECT_EQ(decode["bytes_logical"], 100);
   EXPECT_EQ(decode["bytes_stored"], 30);
   EXPECT_EQ(decode["bytes_moved"], 70);
@@ -58,7 +61,8 @@ TEST(DemoTest, JsonHasTheShapeThatScriptsRelyOn) {
   EXPECT_EQ(json["totals"]["bytes_moved"], 170);
   EXPECT_EQ(json["after_node_loss"]["errors"], 2);
   EXPECT_EQ(json["after_node_loss"]["requests"].size(), 2u);
-  EXPECT_FALSE(json.contains("after_coordinator_restart"));
+  EXPECT_EQ(json["after_coordinator_restart"]["errors"], 0);
+  EXPECT_EQ(json["after_coordinator_restart"]["requests"].size(), 1u);
 }
 
 TEST(DemoTest, AWorkersReportSurvivesItsPipe) {
@@ -84,6 +88,9 @@ TEST(DemoTest, OtherOutputIsNoReport) {
   Json other_type = Json::parse(good);
   other_type["tokens"] = "many";
   EXPECT_FALSE(ParseDemoRequest(other_type.dump()).ok());
+  Json other_hits = Json::parse(good);
+  other_hits["hits_by_node"]["node-a"] = "many";
+  EXPECT_FALSE(ParseDemoRequest(other_hits.dump()).ok());
 }
 
 }  // namespace
