@@ -120,7 +120,7 @@ TEST_F(LoopPoolTest, TakesAFewQuickJobsInTheirOrder) {
   while (!loop_.tasks.empty()) {
     loop_.TurnOnce();
   }
-  EXPECT_EQ(log_, std::string("a").append(2 * (taken - 1), 'b'));
+  EXPECT_EQ(log_, "a" + std::string(2 * (taken - 1), 'b'));
 }
 
 TEST_F(LoopPoolTest, SlowStepGivesAwayAllJobsOfTheLoop) {
