@@ -36,8 +36,8 @@ class MadeInventory {
   explicit MadeInventory(proto::NodeRef node) : node_(std::move(node)) {}
   const proto::NodeRef& node() const { return node_; }
 
-  // Keys that a batch may have.
-  static constexpr uint64_t kBatchBlocks = 4096;
+  // Keys in a batch, as cache nodes send them.
+  static constexpr uint64_t kBatchBlocks = 1024;
 
   // A full inventory that has blocks [first, first + count), in as many chunks as it takes; one
   // when there are none.

@@ -21,15 +21,6 @@ double Microseconds(Duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-BenchRow MemoryRow(const std::string& name, double bytes) {
-  BenchRow row = SampleRow(name, "B/block", {bytes});
-  row.bound = kIndexBytesPerBlockMax;
-  row.bound_name = "limit";
-  row.ratio = bytes / kIndexBytesPerBlockMax;
-  row.p10 = row.p90 = *row.ratio;
-  return row;
-}
-
 bool IsPlotted(const BenchRow& row) {
   return row.name.starts_with(kMemoryPrefix) && !row.name.ends_with(kResidentSuffix);
 }
@@ -134,8 +125,12 @@ void CompareServerTimes(std::vector<BenchRow>* rows) {
 std::vector<BenchRow> MemoryRows(uint64_t blocks, const IndexMemory& memory) {
   const std::string name = absl::StrCat(kMemoryPrefix, IndexName(blocks));
   const auto count = static_cast<double>(blocks);
-  return {MemoryRow(name, memory.index_bytes / count),
-          MemoryRow(absl::StrCat(name, kResidentSuffix), memory.resident_bytes / count)};
+  BenchRow index = SampleRow(name, "B/block", {memory.index_bytes / count});
+  index.bound = kIndexBytesPerBlockMax;
+  index.bound_name = "limit";
+  index.ratio = index.p10 = index.p90 = index.value / index.bound;
+  return {index, SampleRow(absl::StrCat(name, kResidentSuffix), "B/block",
+                           {memory.resident_bytes / count})};
 }
 
 std::string LookupText(const std::vector<BenchRow>& rows) {

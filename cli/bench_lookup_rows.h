@@ -48,7 +48,8 @@ class LookupRows {
 // Give the rows …/server/key of larger indexes that of the smallest one among `rows` as a bound.
 void CompareServerTimes(std::vector<BenchRow>* rows);
 
-// lookup/memory/indexN, by the index's own account, and …/resident, by the system's.
+// lookup/memory/indexN, by the index's own account, and …/resident, by which the process has grown:
+// with its buffers, which show where the index is small.
 struct IndexMemory {
   double index_bytes = 0;
   double resident_bytes = 0;

@@ -69,25 +69,26 @@ TEST(MadeBlocksTest, EveryWrongAnswerIsDataLoss) {
 
 TEST(MadeInventoryTest, DeltasFollowEachOtherAndNameRealParents) {
   MadeInventory inventory(Holder());
-  const proto::InventoryBatch first = inventory.Added(0, 2000);
+  const proto::InventoryBatch first = inventory.Added(1000, 100);
   EXPECT_EQ(first.node(), "n");
   EXPECT_EQ(first.incarnation(), 7u);
   EXPECT_EQ(first.first_seq(), 0u);
-  EXPECT_EQ(first.last_seq(), 2000u);
+  EXPECT_EQ(first.last_seq(), 100u);
   EXPECT_EQ(first.snapshot(), 0u);
-  ASSERT_EQ(first.keys().size(), 2000 * BlockKey::kBytes);
-  ASSERT_EQ(first.parents().size(), 2000 * BlockKey::kBytes);
+  ASSERT_EQ(first.keys().size(), 100 * BlockKey::kBytes);
+  ASSERT_EQ(first.parents().size(), 100 * BlockKey::kBytes);
+  EXPECT_EQ(first.keys().substr(0, BlockKey::kBytes), KeyBytes(MadeKey(1000)));
   const auto parent = [&](size_t block) {
-    return first.parents().substr(block * BlockKey::kBytes, BlockKey::kBytes);
+    return first.parents().substr((block - 1000) * BlockKey::kBytes, BlockKey::kBytes);
   };
-  EXPECT_EQ(parent(0), KeyBytes(BlockKey{}));
+  EXPECT_EQ(parent(1000), KeyBytes(MadeKey(999)));
   EXPECT_EQ(parent(1023), KeyBytes(MadeKey(1022)));
   EXPECT_EQ(parent(1024), KeyBytes(BlockKey{})) << "a chain begins";
-  EXPECT_EQ(first.forms_size(), 2000);
-  EXPECT_EQ(first.error_max_size(), 2000);
+  EXPECT_EQ(first.forms_size(), 100);
+  EXPECT_EQ(first.error_max_size(), 100);
   const proto::InventoryBatch second = inventory.Removed(3);
-  EXPECT_EQ(second.first_seq(), 2000u);
-  EXPECT_EQ(second.last_seq(), 2001u);
+  EXPECT_EQ(second.first_seq(), 100u);
+  EXPECT_EQ(second.last_seq(), 101u);
   EXPECT_EQ(second.removed(), KeyBytes(MadeKey(3)));
 }
 

@@ -107,6 +107,7 @@ TEST(LookupRowsTest, MemoryIsPerBlockAndPlottedAgainstItsLimit) {
   EXPECT_DOUBLE_EQ(*rows[0].ratio, 0.8);
   EXPECT_EQ(rows[1].name, "lookup/memory/index1e5/resident");
   EXPECT_DOUBLE_EQ(rows[1].value, 90);
+  EXPECT_FALSE(rows[1].ratio.has_value());
   const std::vector<BenchRow> more =
       MemoryRows(10'000'000, {.index_bytes = 1.2e9, .resident_bytes = 1e9});
   rows.insert(rows.end(), more.begin(), more.end());
