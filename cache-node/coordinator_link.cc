@@ -174,6 +174,7 @@ void CoordinatorLink::OnRegistered(const absl::Status& status, std::span<const s
                                               ? RegisterResult::kAdopted
                                               : RegisterResult::kAdmitted);
   state_ = State::kRegistered;
+  holder_ = reply.holder();
   context_->cluster_metrics.LinkRegistered();
   if (told_incarnation_ != reply.incarnation() || told_coordinator_ != link_->peer_incarnation()) {
     told_incarnation_ = reply.incarnation();
@@ -249,7 +250,12 @@ void CoordinatorLink::OnReported(const absl::Status& status, std::span<const std
     TellInventory();
   }
   const bool more = TakeNotes(reply);
-  const bool left = reported_leaving_;
+  // The holder knows it once it has published a membership without this node: before that, plans
+  // would go on to name it, and what they place is to be taken.
+  const bool left = reported_leaving_ && (!holder_ || reply.refuse_below_epoch() != 0);
+  if (reported_leaving_ && !left) {
+    next_report_ = transport_.executor().Now();
+  }
   if (more || report_again_) {
     Report();
   }

@@ -110,6 +110,7 @@ class CoordinatorLink final : public net::Reconnector::Owner,
   Duration report_interval_{};
   bool report_outstanding_ = false;
   bool report_again_ = false;                   // as soon as the answer is there
+  bool holder_ = false;                         // it decides on membership
   bool reported_leaving_ = false;               // by the report under way
   BatchKind batch_kind_ = BatchKind::kChanges;  // of the batch under way
   size_t batch_records_ = 0;

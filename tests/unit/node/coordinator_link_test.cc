@@ -337,8 +337,26 @@ TEST_F(CoordinatorLinkTest, LeavesBeforeItSaysGoodbye) {
   node_host_->loop().Enter([&] { node_.reset(); });
 }
 
+TEST_F(CoordinatorLinkTest, GoodbyeWaitsForAMembershipWithoutTheNode) {
+  FakeCoordinator& coordinator = AddCoordinator();
+  Start();
+  TestClient& client = Connect();
+  ASSERT_TRUE(RunUntil([&] { return coordinator.reports.size() >= 2; }));
+  bool drained = false;
+  node_host_->loop().Enter([&] { node_->Drain([&] { drained = true; }); });
+  RunFor(std::chrono::milliseconds(100));
+  EXPECT_TRUE(coordinator.reports.back().leaving());
+  EXPECT_FALSE(client.goodbye()) << "plans still name the node";
+  coordinator.refuse_below = 2;
+  ASSERT_TRUE(RunUntil([&] { return client.goodbye(); }, std::chrono::milliseconds(50)));
+  client.Close(net::CloseMode::kFlush);
+  ASSERT_TRUE(RunUntil([&] { return drained; }));
+  node_host_->loop().Enter([&] { node_.reset(); });
+}
+
 TEST_F(CoordinatorLinkTest, GoodbyeFollowsTheCoordinatorsAnswer) {
   FakeCoordinator& coordinator = AddCoordinator();
+  coordinator.refuse_below = 2;
   Start();
   TestClient& client = Connect();
   ASSERT_TRUE(RunUntil([&] { return coordinator.reports.size() >= 2; }));
