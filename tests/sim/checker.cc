@@ -8,21 +8,51 @@
 namespace tokura::sim {
 namespace {
 
-bool LayersEqual(const BlockValues& one, const BlockValues& other, uint32_t first, uint32_t count) {
-  return std::equal(one.begin() + first, one.begin() + first + count, other.begin() + first);
+static_assert(kHeads == kShards);  // one head each
+
+// Whether everything that was asked for is equal.
+bool EqualWhereAsked(const Checker::Reading& reading, uint32_t block, const BlockValues& one,
+                     const BlockValues& other) {
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    for (uint32_t side = 0; side < 2; ++side) {
+      for (uint32_t head = 0; head < kHeads; ++head) {
+        if (reading.Asks(block, layer, head) &&
+            one[layer][side][head] != other[layer][side][head]) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+// Groups that a reader needs of a block; a sliding group is needed at the end of a prefix only.
+uint32_t GroupsNeeded(const Checker::Reading& reading, uint32_t block) {
+  const bool tail = block + kWindowBlocks >= reading.prefix_blocks;
+  return IsSliding(reading.chain) && tail ? 3 : 1;
 }
 
 }  // namespace
 
-void Checker::OnPut(uint32_t chain, uint32_t first_block, uint32_t blocks, Variant variant,
-                    const std::string& codec) {
+bool Checker::Reading::Asks(uint32_t block, uint32_t layer, uint32_t head) const {
+  if (block < first_block || block >= first_block + blocks || head < first_shard ||
+      head >= first_shard + shards) {
+    return false;
+  }
+  if (IsSliding(chain)) {
+    return (GroupsNeeded(*this, block) >> layer & 1) != 0;
+  }
+  return layer >= first_layer && layer < first_layer + layers;
+}
+
+void Checker::OnPut(uint32_t first_block, uint32_t blocks, const Candidate& candidate) {
   for (uint32_t block = first_block; block < first_block + blocks; ++block) {
-    auto& of_key = candidates_[{universe_.chain(chain).keys()[block], block}];
-    const auto known = std::find_if(of_key.begin(), of_key.end(), [&](const Candidate& candidate) {
-      return candidate.variant == variant && candidate.chain == chain;
+    auto& of_key = candidates_[{universe_.chain(candidate.chain).keys()[block], block}];
+    const auto known = std::find_if(of_key.begin(), of_key.end(), [&](const Candidate& other) {
+      return other.variant == candidate.variant && other.chain == candidate.chain;
     });
     if (known == of_key.end()) {
-      of_key.push_back({variant, chain, codec});
+      of_key.push_back(candidate);
     } else {
       ++known->writers;
     }
@@ -77,6 +107,10 @@ void Checker::CheckMiss(const Reading& reading, uint32_t block, const absl::Stat
     }
     ++memory_flips_found_;
   }
+  if (reading.calm && !damaged) {
+    Violation(absl::StrCat("block ", block, " of chain ", reading.chain,
+                           " was found and cannot be had: ", status.ToString()));
+  }
   // A damaged block is asked for again elsewhere, and the last answer counts.
   if (status.code() == absl::StatusCode::kNotFound && reading.held && !damaged) {
     Violation(absl::StrCat("a leased block is gone: ", status.ToString()));
@@ -89,9 +123,10 @@ void Checker::CheckBlock(const Reading& reading, uint32_t block, const std::stri
   const auto found = candidates_.find({universe_.chain(reading.chain).keys()[block], block});
   if (found != candidates_.end()) {
     for (Candidate& candidate : found->second) {
-      if (candidate.codec != codec ||
-          !LayersEqual(got, universe_.Decoded(candidate.variant, candidate.chain, block, codec),
-                       reading.first_layer, reading.layers)) {
+      const uint32_t needed = GroupsNeeded(reading, block);
+      if (candidate.codec != codec || (candidate.group_mask & needed) != needed ||
+          !EqualWhereAsked(reading, block, got,
+                           universe_.Decoded(candidate.variant, candidate.chain, block, codec))) {
         continue;
       }
       candidate.seen = true;
@@ -108,21 +143,21 @@ void Checker::CheckBlock(const Reading& reading, uint32_t block, const std::stri
                          reading.layers, ")"));
 }
 
-// Layers and blocks that were not asked for belong to the caller alone.
+// What was not asked for belongs to the caller alone.
 void Checker::CheckUntouched(const Reading& reading, const KvBuffer& buffer) {
   if (!buffer.GuardsEqual(reading.before)) {
     Violation("a get wrote outside its view");
   }
-  const uint32_t end = reading.first_layer + reading.layers;
   for (uint32_t block = 0; block < kChainBlocks; ++block) {
-    const bool asked = block >= reading.first_block && block < reading.first_block + reading.blocks;
     const BlockValues now = buffer.Load(block);
     const BlockValues before = KvBuffer::LoadFrom(reading.before, block);
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
-      const bool may_change = asked && layer >= reading.first_layer && layer < end;
-      if (!may_change && now[layer] != before[layer]) {
-        Violation(absl::StrCat("a get wrote layer ", layer, " of block ", block,
-                               ", which it was not asked for"));
+      for (uint32_t head = 0; head < kHeads; ++head) {
+        if (!reading.Asks(block, layer, head) && (now[layer][0][head] != before[layer][0][head] ||
+                                                  now[layer][1][head] != before[layer][1][head])) {
+          Violation(absl::StrCat("a get wrote layer ", layer, ", head ", head, " of block ", block,
+                                 ", which it was not asked for"));
+        }
       }
     }
   }

@@ -21,6 +21,7 @@ class Checker {
     Variant variant = 0;
     uint32_t chain = 0;
     std::string codec;
+    uint32_t group_mask = 0;
     uint32_t writers = 1;  // of a sharded block, so far
     bool cancelled = false;
     bool seen = false;  // some get returned it
@@ -30,18 +31,23 @@ class Checker {
     uint32_t chain = 0;
     uint32_t first_block = 0;
     uint32_t blocks = 0;
-    uint32_t first_layer = 0;
+    uint32_t prefix_blocks = 0;  // of the whole match
+    uint32_t first_layer = 0;    // of every group
     uint32_t layers = kLayers;
+    uint32_t first_shard = 0;
+    uint32_t shards = kShards;
     bool exact_only = false;
     bool flips = false;  // bits may have been flipped on the way
     bool held = false;   // under a lease that nothing disturbed
+    bool calm = false;   // nothing goes on but this
     std::vector<uint16_t> before;
+    bool Asks(uint32_t block, uint32_t layer, uint32_t head) const;
   };
 
   explicit Checker(KvUniverse& universe) : universe_(universe) {}
 
-  void OnPut(uint32_t chain, uint32_t first_block, uint32_t blocks, Variant variant,
-             const std::string& codec);
+  // Blocks [first_block, first_block + blocks), each as `candidate` says.
+  void OnPut(uint32_t first_block, uint32_t blocks, const Candidate& candidate);
   void OnPutResult(uint32_t chain, uint32_t first_block, Variant variant, const PutResult& result);
   // Memory that holds a part of this block is damaged from now on.
   void OnMemoryFlip(const BlockKey& key) { damaged_.insert(key); }

@@ -1,58 +1,29 @@
 #pragma once
 
-// The processes of a simulated cluster: nodes and clients, started, killed and taken down.
+// A simulated cluster: nodes, clients and, but for some seeds, coordinators; started, killed and
+// taken down.
 
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "cache-node/node.h"
-#include "tests/sim/host.h"
-#include "tests/sim/kv_universe.h"
-#include "tests/sim/transport.h"
-#include "tokura/client_core.h"
+#include "tests/sim/processes.h"
 
 namespace tokura::sim {
-
-// A process that has been killed is a ghost: the rest of the world has lost it, and it is taken
-// down in its own time, because its objects may only be destroyed in their own ways.
-struct NodeProcess {
-  std::string name;
-  net::Address address;
-  std::unique_ptr<SimHost> host;
-  std::vector<std::unique_ptr<SimTransport>> transports;  // one for each of its loops
-  std::unique_ptr<node::Node> node;
-  bool ghost = false;
-  bool ended = false;
-};
-
-struct ClientProcess {
-  std::unique_ptr<SimHost> host;
-  std::unique_ptr<SimTransport> transport;
-  std::unique_ptr<ClientCore> core;
-  std::vector<std::shared_ptr<KvBuffer>> free_buffers;  // shared with operations that use them
-  std::vector<Match> held;                              // leases
-  struct Seen {
-    uint64_t highest = 0;
-    TimePoint since;  // when it was first heard of
-  };
-  std::map<std::string, Seen> incarnations;  // by node name
-  TimePoint disturbed;                       // of the last fault that touched it
-  TimePoint continued;                       // end of its last pause
-  bool ghost = false;
-  bool ended = false;
-};
 
 struct ClusterOptions {
   uint64_t seed = 1;
   node::PlantedBugs node_bugs;
   ClientPlantedBugs client_bugs;
+  coordinator::PlantedBugs coordinator_bugs;
 };
 
 class Cluster {
  public:
+  static constexpr size_t kNodesMax = 5;
+
   explicit Cluster(const ClusterOptions& options);
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
@@ -63,52 +34,90 @@ class Cluster {
   SimNetwork& network() { return network_; }
   size_t nodes() const { return nodes_.size(); }
   size_t clients() const { return clients_.size(); }
+  // 0: clients know the nodes' addresses themselves.
+  size_t coordinators() const { return coordinators_.size(); }
+  bool coordinated() const { return !coordinators_.empty(); }
   int node_loops() const { return node_loops_; }
+  // The process in a place; a ghost while the place waits for its next process.
   NodeProcess& node(size_t index) { return *nodes_[index]; }
+  CoordinatorProcess& coordinator(size_t index) { return *coordinators_[index]; }
   ClientProcess& client(size_t index) { return *clients_[index]; }
   // Machines of everything, for links.
   std::vector<std::string> machines() const;
+  // Called with the host of every process that is killed.
+  void set_on_death(std::function<void(const SimHost&)> on_death) {
+    on_death_ = std::move(on_death);
+  }
 
-  // Kill the process and start a new one in its place (empty arena, higher incarnation).
-  void CrashNode(size_t index, SimNetwork::Death death);
+  // Kill the process; after `down`, or when the cluster heals, another one starts in its place
+  // (empty, with a higher incarnation).
+  void CrashNode(size_t index, SimNetwork::Death death, Duration down);
+  void CrashCoordinator(size_t index, Duration down);
   void CrashClient(size_t index);
+  // Drain the process as for a restart; `down` after it has ended another one starts in its place.
+  void LeaveNode(size_t index, Duration down);
+  // Start one more node, while there are less than kNodesMax.
+  void JoinNode();
   // Clients that were killed, in that order.
   const std::vector<const ClientProcess*>& crashed_clients() const { return crashed_clients_; }
-  // Start a replacement of node `index` on another machine and give it to the clients; returns the
-  // old process, which lives on.
-  NodeProcess& ReplaceNode(size_t index, bool keep_old_address);
+  // Start a replacement of node `index` on another machine; returns the old process, which lives
+  // on. Clients that know addresses are given the new one, and the old one too.
+  enum class OldAddress { kForgotten, kListed };
+  NodeProcess& ReplaceNode(size_t index, OldAddress old_address);
   void Kill(NodeProcess& process, SimNetwork::Death death);
 
-  // The end: every process continues, every link is as it should be.
+  // The end: every process continues, every place has one, every link is as it should be.
   void Heal();
   void StopClients();
   void StopNodes();
+  void StopCoordinators();
   bool AllEnded() const;
-  void StartAuditor();
+  // A client that asks coordinator `index` only.
+  void StartAuditor(size_t index = 0);
+  // Nodes that had heard, when they were killed, that a newer process has their name.
+  uint64_t superseded() const { return superseded_; }
+  // How long everything takes to settle after Heal, at most.
+  Duration settling() const;
 
  private:
+  void ChooseOptions();
   void AddNode(size_t index, net::Address address);
-  void AddClient(size_t index);
+  void AddCoordinator(size_t index);
+  void AddClient(size_t index, const ClientOptions& options);
+  void Relist();
   std::vector<std::string> NodeList() const;
+  std::vector<net::Address> CoordinatorList() const;
   SimHost::Options HostOptions(std::string name, std::string ip);
+  void Bury(SimHost& host, SimNetwork::Death death);
   void Shutdown(ClientProcess& client);
   void Drain(NodeProcess& node);
+  void Drain(CoordinatorProcess& coordinator);
+  void AwaitLeave(size_t index, const NodeProcess& process, Duration down);
+  void Reoccupy(size_t index, const NodeProcess& former);
+  void Reoccupy(size_t index, const CoordinatorProcess& former);
 
   const ClusterOptions options_;
   SimScheduler scheduler_;
   SimNetwork network_;
   node::NodeOptions node_options_;
+  coordinator::CoordinatorOptions coordinator_options_;
   ClientOptions client_options_;
   Duration step_delay_max_{0};
   std::vector<std::unique_ptr<NodeProcess>> nodes_;
+  std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;
   std::vector<std::unique_ptr<ClientProcess>> clients_;
   std::vector<std::unique_ptr<NodeProcess>> former_nodes_;  // ghosts and zombies
+  std::vector<std::unique_ptr<CoordinatorProcess>> former_coordinators_;
   std::vector<std::unique_ptr<ClientProcess>> former_clients_;
   std::vector<std::string> old_addresses_;             // of zombies, still listed
   std::vector<const ClientProcess*> crashed_clients_;  // of former_clients_
+  std::function<void(const SimHost&)> on_death_;
   int node_loops_ = 1;
   int processes_ = 0;
+  uint64_t superseded_ = 0;
   int replacements_ = 0;  // each on a machine of its own
+  bool holder_crashed_ = false;
+  bool healed_ = false;
 };
 
 }  // namespace tokura::sim

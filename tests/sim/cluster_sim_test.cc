@@ -4,13 +4,13 @@
 #include "tests/sim/cluster_sim.h"
 
 #include <cstdio>
-#include <functional>
-#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/log.h"
+#include "tests/sim/planted_bugs.h"
+#include "tests/sim/sim_jobs.h"
 
 namespace tokura::sim {
 namespace {
@@ -22,6 +22,8 @@ class ClusterSimTest : public ::testing::Test {
   // Refusals, lost nodes and flipped bits are what these runs are made of; they warn.
   ClusterSimTest() { SetLogLevel(LogLevel::kError); }
 };
+
+constexpr int64_t kJobs = 2;
 
 // Sanitizers slow a run by an order of magnitude.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -41,24 +43,25 @@ constexpr uint64_t kRepeatedSeeds = 100;
 constexpr bool kSanitized = false;
 #endif
 
-uint64_t Of(const Workload::Statuses& statuses, absl::StatusCode code) {
+uint64_t Of(const Statuses& statuses, absl::StatusCode code) {
   return statuses.at(static_cast<size_t>(code));
 }
 
 TEST_F(ClusterSimTest, NothingIsWrongUnderFaults) {
-  const uint64_t errors = LogCounts().errors;
-  ClusterSimCounts total;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    ClusterSimOptions options;
-    options.seed = seed;
-    const ClusterSimResult result = RunClusterSim(options);
-    ASSERT_THAT(result.violations, IsEmpty()) << "reproduce: tokura-sim --seed " << seed;
-    ASSERT_GE(result.counts.operations, 500u);
-    ASSERT_GE(result.counts.faults, 10u);
-    total.Add(result.counts);
-  }
+  SimJobs jobs;
+  jobs.seeds = kSeeds;
+  jobs.jobs = kJobs;
+  jobs.failures_max = 5;
+  jobs.on_result = [](uint64_t seed, const ClusterSimResult& result) {
+    EXPECT_THAT(result.violations, IsEmpty()) << "reproduce: tokura-sim --seed " << seed;
+  };
+  const SimJobsResult result = RunSimJobs(jobs);
+  const ClusterSimCounts& total = result.counts;
   std::printf("%s", total.Format().c_str());
-  EXPECT_EQ(LogCounts().errors, errors);
+  ASSERT_EQ(result.failed, 0u) << "reproduce: tokura-sim --seed " << result.first_bad;
+  EXPECT_EQ(result.errors, total.superseded);  // What zombies end with, and nothing else.
+  EXPECT_GE(total.operations, 500u * kSeeds);
+  EXPECT_GE(total.faults, 10u * kSeeds);
   // The runs did what they are for: hits, misses, refusals, cancels, detected flips.
   EXPECT_GT(total.blocks_verified, 100 * kSeeds);
   EXPECT_GT(total.joint_verified, kSeeds);
@@ -85,35 +88,17 @@ TEST_F(ClusterSimTest, SameSeedIsTheSameRun) {
   }
 }
 
-struct Planted {
-  const char* name;
-  std::function<void(ClusterSimOptions*)> plant;
-};
-
 TEST_F(ClusterSimTest, PlantedBugsAreFound) {
-  const Planted bugs[] = {
-      {"node skip_crc", [](ClusterSimOptions* o) { o->node_bugs.skip_crc = true; }},
-      {"node evict_pinned", [](ClusterSimOptions* o) { o->node_bugs.evict_pinned = true; }},
-      {"node accept_late_write",
-       [](ClusterSimOptions* o) { o->node_bugs.accept_late_write = true; }},
-      {"client skip_crc", [](ClusterSimOptions* o) { o->client_bugs.skip_crc = true; }},
-      {"client write_after_deadline",
-       [](ClusterSimOptions* o) { o->client_bugs.write_after_deadline = true; }},
-      {"client accept_lower_incarnation",
-       [](ClusterSimOptions* o) { o->client_bugs.accept_lower_incarnation = true; }},
-  };
-  constexpr uint64_t kSeedsMax = 400;
-  for (const Planted& bug : bugs) {
-    uint64_t seed = 0;
-    bool found = false;
-    while (!found && ++seed <= kSeedsMax) {
-      ClusterSimOptions options;
-      options.seed = seed;
-      bug.plant(&options);
-      found = !RunClusterSim(options).violations.empty();
-    }
-    EXPECT_TRUE(found) << bug.name;
-    std::printf("%s: found by seed %llu\n", bug.name, static_cast<unsigned long long>(seed));
+  for (const PlantedBug& bug : AllPlantedBugs()) {
+    SimJobs jobs;
+    bug.plant(jobs.options);
+    jobs.seeds = bug.seeds_max;
+    jobs.jobs = kJobs;
+    jobs.failures_max = 1;
+    const SimJobsResult result = RunSimJobs(jobs);
+    EXPECT_GT(result.failed, 0u) << bug.name;
+    std::printf("%s: found by seed %llu\n", bug.name,
+                static_cast<unsigned long long>(result.first_bad));
   }
 }
 

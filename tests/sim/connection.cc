@@ -76,6 +76,9 @@ absl::Status SimConnection::SendMessage(std::span<const std::byte> header,
   if (unsent_bytes_ + header.size() + body.size() > network_.options().unsent_bytes_max) {
     return absl::ResourceExhaustedError("too many bytes wait for this peer");
   }
+  if (network_.witness_ != nullptr) {
+    network_.witness_->OnSent({host(), peer_->host(), pair_id(), header, body});
+  }
   Packet packet;
   packet.header.assign(header.begin(), header.end());
   packet.body.assign(body.begin(), body.end());
@@ -191,6 +194,10 @@ void SimConnection::DeliverTo(SimConnection& receiver, Packet packet) {
     return;  // Its close tells this side; operations complete with that.
   }
   if (packet.kind == Packet::Kind::kMessage) {
+    if (network_.witness_ != nullptr) {
+      network_.witness_->OnDelivered(
+          {host(), receiver.host(), pair_id(), packet.header, packet.body});
+    }
     receiver.handler_->OnMessage(*receiver.facade_, packet.header, packet.body);
   } else if (packet.kind == Packet::Kind::kOffer) {
     receiver.handler_->OnPayload(*receiver.facade_, packet.header,

@@ -2,6 +2,7 @@
 
 // One end of a simulated connection. Internal to the simulated transport.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -134,6 +135,7 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
   SimLoop& loop() { return transport_.loop(); }
   SimRandom& random() { return network_.scheduler().random(); }
   LinkConditions& outbound_link() const;
+  uint64_t pair_id() const { return std::min(id_, peer_->id_); }
   Duration Soon();
   void Deliver();
   void DeliverTo(SimConnection& receiver, Packet packet);

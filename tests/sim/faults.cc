@@ -1,31 +1,13 @@
 #include "tests/sim/faults.h"
 
-#include <utility>
+#include <optional>
 
 namespace tokura::sim {
 namespace {
 
 using std::chrono::milliseconds;
 
-uint32_t Bit(Stage stage) {
-  return 1u << static_cast<uint32_t>(stage);
-}
-
 }  // namespace
-
-const char* FaultName(Fault fault) {
-  static constexpr const char* kNames[kFaults] = {
-      "node_crash",     "node_pause",        "client_crash", "client_pause",
-      "partition_both", "partition_one_way", "reset",        "zombie",
-      "bit_flips",      "lossy_frames",      "pool_pause",   "memory_flip"};
-  return kNames[static_cast<size_t>(fault)];
-}
-
-const char* StageName(Stage stage) {
-  static constexpr const char* kNames[kStages] = {
-      "idle", "lookup", "acquire", "get", "put", "other", "lease", "offer", "transfer", "codec"};
-  return kNames[static_cast<size_t>(stage)];
-}
 
 void FaultInjector::Later(Duration delay, std::function<void()> task) {
   cluster_.scheduler().After(delay, std::move(task));
@@ -36,11 +18,12 @@ void FaultInjector::Hit(Fault fault, size_t index) {
   client.disturbed = cluster_.scheduler().Now();
   uint32_t stages = stages_of_(index);
   const NetworkActivity activity = cluster_.network().activity(*client.host);
-  stages |= client.held.empty() ? 0 : Bit(Stage::kLease);
-  stages |= activity.offers > 0 ? Bit(Stage::kOffer) : 0;
-  stages |= activity.transfers > 0 ? Bit(Stage::kTransfer) : 0;
-  stages |= client.host->pool().busy() ? Bit(Stage::kCodec) : 0;
-  stages |= stages == 0 ? Bit(Stage::kIdle) : 0;
+  stages |= client.leases.empty() ? 0 : StageBit(Stage::kLease);
+  stages |= activity.offers > 0 ? StageBit(Stage::kOffer) : 0;
+  stages |= activity.transfers > 0 ? StageBit(Stage::kTransfer) : 0;
+  stages |= client.host->pool().busy() ? StageBit(Stage::kCodec) : 0;
+  stages |= witness_.SnapshotUnderWay() ? StageBit(Stage::kSnapshot) : 0;
+  stages |= stages == 0 ? StageBit(Stage::kIdle) : 0;
   for (size_t stage = 0; stage < kStages; ++stage) {
     coverage_[static_cast<size_t>(fault)][stage] += (stages >> stage) & 1;
   }
@@ -52,42 +35,77 @@ void FaultInjector::HitAll(Fault fault) {
   }
 }
 
+bool FaultInjector::Possible(Fault fault, const Target& target) const {
+  if (fault == Fault::kNodeJoin) {
+    return cluster_.nodes() < Cluster::kNodesMax;
+  }
+  const NodeProcess& node = cluster_.node(target.node);
+  if (fault == Fault::kZombie && cluster_.coordinated() && !witness_.Admitted(*node.host)) {
+    return false;  // To a coordinator it would be the newer one.
+  }
+  if (fault == Fault::kZombie || fault == Fault::kNodeLeave) {
+    return !node.ghost && !node.leaving && !node.host->paused();
+  }
+  if (fault == Fault::kCoordinatorCrash || fault == Fault::kCoordinatorPause) {
+    return !cluster_.coordinator(target.coordinator).ghost;
+  }
+  return !node.ghost;
+}
+
 void FaultInjector::Inject() {
   SimRandom& random = cluster_.random();
-  const auto fault = static_cast<Fault>(random.Below(kFaults));
-  const size_t node = random.Below(cluster_.nodes());
-  const size_t client = random.Below(cluster_.clients());
-  cluster_.scheduler().Record(FaultName(fault), node, client);
+  Fault fault{};
+  Target target;
+  do {
+    fault = static_cast<Fault>(random.Below(cluster_.coordinated() ? kFaults : kDirectFaults));
+    target.node = random.Below(cluster_.nodes());
+    target.client = random.Below(cluster_.clients());
+    target.coordinator = random.Below(cluster_.coordinators());
+  } while (!Possible(fault, target));
+  cluster_.scheduler().Record(FaultName(fault), target.node, target.client);
   ++injected_;
+  Strike(fault, target);
+}
+
+void FaultInjector::Strike(Fault fault, const Target& target) {
+  SimRandom& random = cluster_.random();
   switch (fault) {
     case Fault::kNodeCrash:
     case Fault::kNodePause:
     case Fault::kZombie:
+    case Fault::kNodeLeave:
+    case Fault::kNodeJoin:
       HitAll(fault);
-      InjectNodeFault(fault, node);
+      InjectNodeFault(fault, target.node);
       break;
     case Fault::kClientCrash:
     case Fault::kClientPause:
-      Hit(fault, client);
-      InjectClientFault(fault, client);
+      Hit(fault, target.client);
+      InjectClientFault(fault, target.client);
+      break;
+    case Fault::kCoordinatorCrash:
+    case Fault::kCoordinatorPause:
+    case Fault::kNodeCutOff:
+      HitAll(fault);
+      InjectCoordinatorFault(fault, target);
       break;
     case Fault::kPoolPause: {
-      Hit(fault, client);
-      SimHost& host =
-          random.Permille(800) ? *cluster_.client(client).host : *cluster_.node(node).host;
+      Hit(fault, target.client);
+      SimHost& host = random.Permille(800) ? *cluster_.client(target.client).host
+                                           : *cluster_.node(target.node).host;
       PausePool(host, random.Between(milliseconds(1), milliseconds(400)));
       break;
     }
     case Fault::kMemoryFlip:
       HitAll(fault);
-      if (const std::optional<BlockKey> key = audit_.FlipOne(node)) {
+      if (const std::optional<BlockKey> key = audit_.FlipOne(target.node)) {
         checker_.OnMemoryFlip(*key);
         ++memory_flips_;
       }
       break;
     default:
-      Hit(fault, client);
-      InjectLinkFault(fault, node, client);
+      Hit(fault, target.client);
+      InjectLinkFault(fault, target);
   }
 }
 
@@ -104,26 +122,73 @@ void FaultInjector::PauseHost(SimHost& host, Duration length, std::function<void
   });
 }
 
+// Often shorter than it takes to be suspected, sometimes longer than it takes to be removed.
+Duration FaultInjector::Downtime() {
+  SimRandom& random = cluster_.random();
+  if (!cluster_.coordinated() || random.Permille(400)) {
+    return Duration{0};
+  }
+  return random.Between(milliseconds(1), milliseconds(random.Permille(700) ? 300 : 1500));
+}
+
 void FaultInjector::InjectNodeFault(Fault fault, size_t node) {
   SimRandom& random = cluster_.random();
   if (fault == Fault::kNodeCrash) {
     cluster_.CrashNode(
-        node, random.Permille(700) ? SimNetwork::Death::kProcess : SimNetwork::Death::kMachine);
+        node, random.Permille(700) ? SimNetwork::Death::kProcess : SimNetwork::Death::kMachine,
+        Downtime());
   } else if (fault == Fault::kNodePause) {
     PauseHost(*cluster_.node(node).host, random.Between(milliseconds(1), milliseconds(1500)),
               [] {});
+  } else if (fault == Fault::kNodeLeave) {
+    if (cluster_.coordinators() > 1 && random.Permille(500)) {
+      SplitViews(node);
+    }
+    cluster_.LeaveNode(node, Downtime());
+  } else if (fault == Fault::kNodeJoin) {
+    cluster_.JoinNode();
   } else {
     StartZombie(node);
+  }
+}
+
+// A coordinator that neither the node nor the holder reaches goes on placing blocks on the node,
+// which, waiting for it, takes longer to leave.
+void FaultInjector::SplitViews(size_t node) {
+  SimRandom& random = cluster_.random();
+  const Duration length = random.Between(milliseconds(50), milliseconds(400));
+  const std::string& follower =
+      cluster_.coordinator(random.Between(1, cluster_.coordinators() - 1)).host->ip();
+  Cut(cluster_.coordinator(0).host->ip(), follower, Directions::kBoth, length);
+  Cut(cluster_.node(node).host->ip(), follower, Directions::kBoth, length);
+}
+
+void FaultInjector::InjectCoordinatorFault(Fault fault, const Target& target) {
+  SimRandom& random = cluster_.random();
+  if (fault == Fault::kCoordinatorCrash) {
+    cluster_.CrashCoordinator(target.coordinator, Downtime());
+  } else if (fault == Fault::kCoordinatorPause) {
+    PauseHost(*cluster_.coordinator(target.coordinator).host,
+              random.Between(milliseconds(1), milliseconds(1500)), [] {});
+  } else {
+    const bool all = random.Permille(500);
+    const Directions directions = random.Permille(500) ? Directions::kOne : Directions::kBoth;
+    const Duration length = random.Between(milliseconds(1), milliseconds(1500));
+    for (size_t i = 0; i < cluster_.coordinators(); ++i) {
+      if (all || i == target.coordinator) {
+        Cut(cluster_.node(target.node).host->ip(), cluster_.coordinator(i).host->ip(), directions,
+            length);
+      }
+    }
   }
 }
 
 void FaultInjector::StartZombie(size_t node) {
   SimRandom& random = cluster_.random();
   SimHost& old_host = *cluster_.node(node).host;
-  if (!old_host.paused()) {
-    old_host.Pause();
-  }
-  NodeProcess& zombie = cluster_.ReplaceNode(node, random.Permille(700));
+  old_host.Pause();
+  NodeProcess& zombie = cluster_.ReplaceNode(
+      node, random.Permille(700) ? Cluster::OldAddress::kListed : Cluster::OldAddress::kForgotten);
   const Duration asleep = random.Between(milliseconds(1), milliseconds(600));
   Later(asleep, [&old_host] {
     if (old_host.paused()) {
@@ -174,11 +239,30 @@ void FaultInjector::InjectClientFault(Fault fault, size_t index) {
             [&client, &scheduler] { client.continued = scheduler.Now(); });
 }
 
-void FaultInjector::InjectLinkFault(Fault fault, size_t node, size_t client) {
+void FaultInjector::Cut(const std::string& one, const std::string& other, Directions directions,
+                        Duration length) {
+  SimNetwork& network = cluster_.network();
+  network.Cut(one, other);
+  if (directions == Directions::kBoth) {
+    network.Cut(other, one);
+  }
+  Later(length, [&network, one, other] {
+    network.Mend(one, other);
+    network.Mend(other, one);
+  });
+}
+
+void FaultInjector::InjectLinkFault(Fault fault, const Target& target) {
   SimRandom& random = cluster_.random();
   SimNetwork& network = cluster_.network();
-  std::string one = cluster_.node(node).host->ip();
-  std::string other = cluster_.client(client).host->ip();
+  std::string one = cluster_.node(target.node).host->ip();
+  std::string other = cluster_.client(target.client).host->ip();
+  const uint64_t end = cluster_.coordinated() ? random.Below(100) : 100;
+  if (fault == Fault::kClientCutOff || end < 20) {
+    one = cluster_.coordinator(target.coordinator).host->ip();
+  } else if (end < 40) {
+    other = cluster_.coordinator(target.coordinator).host->ip();
+  }
   if (random.Permille(500)) {
     std::swap(one, other);
   }
@@ -186,15 +270,9 @@ void FaultInjector::InjectLinkFault(Fault fault, size_t node, size_t client) {
   if (fault == Fault::kReset) {
     network.Reset(one, other);
   } else if (fault == Fault::kPartitionOneWay) {
-    network.Cut(one, other);
-    Later(length, [&network, one, other] { network.Mend(one, other); });
-  } else if (fault == Fault::kPartitionBoth) {
-    network.Cut(one, other);
-    network.Cut(other, one);
-    Later(length, [&network, one, other] {
-      network.Mend(one, other);
-      network.Mend(other, one);
-    });
+    Cut(one, other, Directions::kOne, length);
+  } else if (fault == Fault::kPartitionBoth || fault == Fault::kClientCutOff) {
+    Cut(one, other, Directions::kBoth, length);
   } else {
     LinkConditions& link = network.link(one, other);
     if (fault == Fault::kBitFlips) {

@@ -16,23 +16,69 @@ constexpr size_t kHeadElements = size_t{kChainTokens} * kHeadDim;
 constexpr size_t kSideElements = kHeads * kHeadElements;
 constexpr size_t kBufferElements = size_t{kLayers} * 2 * kSideElements;
 
-NamespaceSpec Spec() {
+LayerGroup Group(std::vector<uint32_t> layers) {
+  LayerGroup group;
+  group.layers = std::move(layers);
+  group.kv_heads = kHeads;
+  group.k_head_dim = kHeadDim;
+  group.v_head_dim = kHeadDim;
+  return group;
+}
+
+NamespaceRef MakeNamespace(const std::string& model, std::vector<LayerGroup> groups) {
   NamespaceSpec spec;
-  spec.model = "simulated";
+  spec.model = model;
   spec.model_revision = "1";
   spec.dtype = DType::kFloat16;
   spec.head_shards = kShards;
   spec.block_tokens = kBlockTokens;
-  LayerGroup group;
-  for (uint32_t layer = 0; layer < kLayers; ++layer) {
-    group.layers.push_back(layer);
-  }
-  group.kv_heads = kHeads;
-  group.k_head_dim = kHeadDim;
-  group.v_head_dim = kHeadDim;
-  spec.groups.push_back(group);
+  spec.groups = std::move(groups);
   TOKURA_CHECK(ValidateNamespace(spec).ok());
-  return spec;
+  return std::make_shared<const Namespace>(std::move(spec));
+}
+
+NamespaceRef MakeFull() {
+  static_assert(kLayers == 2);
+  return MakeNamespace("simulated", {Group({0, 1})});
+}
+
+NamespaceRef MakeSliding() {
+  std::vector<LayerGroup> groups = {Group({0}), Group({1})};
+  groups[1].kind = AttentionKind::kSliding;
+  groups[1].window = kWindowBlocks * kBlockTokens;
+  return MakeNamespace("sliding", std::move(groups));
+}
+
+struct CodedPart {
+  kernels::PartEncoder::Source from;
+  const kernels::KvView* to = nullptr;
+  uint32_t block = 0;
+};
+
+// Encode a part and decode what came out.
+void CodePart(const kernels::PartIdentity& identity, const kernels::PartShape& shape,
+              const std::string& codec, const CodedPart& coded) {
+  alignas(kernels::kPartAlignment) std::array<std::byte, 8192> part;
+  kernels::EncodeOptions options;
+  options.codec = codec;
+  options.block_position = coded.block;
+  options.record = kernels::EncodeOptions::Record::kSkip;
+  auto encoder = kernels::PartEncoder::Create(identity, shape, coded.from, options, part);
+  TOKURA_CHECK(encoder.ok());
+  while (!encoder->done()) {
+    encoder->EncodeLayer();
+  }
+  const size_t bytes = encoder->Finish();
+  auto reader = kernels::PartReader::Open(std::span(part).first(bytes));
+  TOKURA_CHECK(reader.ok());
+  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+    const size_t begin = reader->info().layer_offset[layer];
+    const size_t end = reader->info().layer_offset[layer + 1];
+    const absl::Status decoded =
+        reader->DecodeLayer(layer, std::span(part).subspan(begin, end - begin),
+                            {coded.to, layer, 0, coded.block * kBlockTokens});
+    TOKURA_CHECK(decoded.ok());
+  }
 }
 
 // A finite float16 of moderate size.
@@ -50,15 +96,22 @@ size_t KvBuffer::At(uint32_t layer, uint32_t side, uint32_t head, uint32_t token
          size_t{token} * kHeadDim;
 }
 
-SequenceView KvBuffer::View(uint32_t first_shard, uint32_t shards) {
-  std::vector<kernels::KvLayer> layers;
-  for (uint32_t layer = 0; layer < kLayers; ++layer) {
-    layers.push_back({reinterpret_cast<std::byte*>(&bytes_[At(layer, 0, first_shard, 0)]),
-                      reinterpret_cast<std::byte*>(&bytes_[At(layer, 1, first_shard, 0)])});
-  }
+SequenceView KvBuffer::View(uint32_t chain, uint32_t first_shard, uint32_t shards,
+                            uint32_t group_mask) {
+  const uint32_t groups = IsSliding(chain) ? 2 : 1;
   SequenceView view;
-  view.groups.push_back(kernels::ContiguousView(DType::kFloat16, shards * kHeads / kShards,
-                                                kHeadDim, kChainTokens, std::move(layers)));
+  for (uint32_t group = 0; group < groups; ++group) {
+    std::vector<kernels::KvLayer> layers;
+    for (uint32_t layer = group; layer < (groups == 1 ? kLayers : group + 1); ++layer) {
+      layers.push_back({reinterpret_cast<std::byte*>(&bytes_[At(layer, 0, first_shard, 0)]),
+                        reinterpret_cast<std::byte*>(&bytes_[At(layer, 1, first_shard, 0)])});
+    }
+    view.groups.push_back(kernels::ContiguousView(DType::kFloat16, shards * kHeads / kShards,
+                                                  kHeadDim, kChainTokens, std::move(layers)));
+    if ((group_mask >> group & 1) == 0) {
+      view.groups.back().layers.clear();
+    }
+  }
   view.first_shard = first_shard;
   view.shards = shards;
   return view;
@@ -103,9 +156,9 @@ bool KvBuffer::GuardsEqual(const std::vector<uint16_t>& before) const {
          std::equal(bytes_.end() - kGuard, bytes_.end(), before.end() - kGuard);
 }
 
-KvUniverse::KvUniverse() : ns_(std::make_shared<const Namespace>(Spec())) {
+KvUniverse::KvUniverse() : full_(MakeFull()), sliding_(MakeSliding()) {
   for (uint32_t index = 0; index < kChains; ++index) {
-    TokenChain chain(ns_->fingerprint(), kBlockTokens);
+    TokenChain chain(ns(index)->fingerprint(), kBlockTokens);
     std::vector<uint32_t> tokens;
     for (uint32_t token = 0; token < kChainTokens; ++token) {
       // Chains 2i and 2i + 1 share their first two blocks, like prompts with a common prefix.
@@ -146,31 +199,12 @@ const BlockValues& KvUniverse::Decoded(Variant variant, uint32_t chain, uint32_t
   KvBuffer target;
   source.Store(block, Original(variant, chain, block));
   for (uint8_t shard = 0; shard < kShards; ++shard) {
-    const SequenceView from = source.View(shard, 1);
-    const SequenceView to = target.View(shard, 1);
-    kernels::PartShape shape = ns_->Shape(0);
-    alignas(kernels::kPartAlignment) std::array<std::byte, 8192> part;
-    kernels::EncodeOptions options;
-    options.codec = codec;
-    options.block_position = block;
-    options.record = kernels::EncodeOptions::Record::kSkip;
-    auto encoder =
-        kernels::PartEncoder::Create({ns_->fingerprint(), {}, {}, {0, shard}}, shape,
-                                     {&from.groups[0], 0, block * kBlockTokens}, options, part);
-    TOKURA_CHECK(encoder.ok());
-    while (!encoder->done()) {
-      encoder->EncodeLayer();
-    }
-    const size_t bytes = encoder->Finish();
-    auto reader = kernels::PartReader::Open(std::span(part).first(bytes));
-    TOKURA_CHECK(reader.ok());
-    for (uint32_t layer = 0; layer < kLayers; ++layer) {
-      const size_t begin = reader->info().layer_offset[layer];
-      const size_t end = reader->info().layer_offset[layer + 1];
-      const absl::Status decoded =
-          reader->DecodeLayer(layer, std::span(part).subspan(begin, end - begin),
-                              {&to.groups[0], layer, 0, block * kBlockTokens});
-      TOKURA_CHECK(decoded.ok());
+    const SequenceView from = source.View(chain, shard, 1);
+    const SequenceView to = target.View(chain, shard, 1);
+    for (uint8_t group = 0; group < from.groups.size(); ++group) {
+      const kernels::PartIdentity identity{ns(chain)->fingerprint(), {}, {}, {group, shard}};
+      CodePart(identity, ns(chain)->Shape(group), codec,
+               {{&from.groups[group], 0, block * kBlockTokens}, &to.groups[group], block});
     }
   }
   it->second = target.Load(block);

@@ -23,9 +23,15 @@ inline constexpr uint32_t kLayers = 2;
 inline constexpr uint32_t kHeads = 2;
 inline constexpr uint32_t kShards = 2;  // one head each
 inline constexpr uint32_t kHeadDim = 8;
-inline constexpr uint32_t kChains = 4;
+inline constexpr uint32_t kChains = 6;
+inline constexpr uint32_t kFirstSlidingChain = 4;  // from here on: of the namespace with a window
+inline constexpr uint32_t kWindowBlocks = 2;       // of its sliding group
 inline constexpr uint32_t kChainBlocks = 6;
 inline constexpr uint32_t kChainTokens = kChainBlocks * kBlockTokens;
+
+inline bool IsSliding(uint32_t chain) {
+  return chain >= kFirstSlidingChain;
+}
 
 // One head of one layer of one block, K or V: [tokens, channels] of float16 bits.
 using HeadBytes = std::array<uint16_t, kBlockTokens * kHeadDim>;
@@ -41,8 +47,10 @@ class KvBuffer {
   KvBuffer(const KvBuffer&) = delete;
   KvBuffer& operator=(const KvBuffer&) = delete;
 
-  // A view of the head shards [first_shard, first_shard + shards).
-  SequenceView View(uint32_t first_shard, uint32_t shards);
+  // What a worker that has the head shards [first_shard, first_shard + shards) of `chain` sees
+  // here. Groups that are not in `group_mask` have no memory.
+  SequenceView View(uint32_t chain, uint32_t first_shard, uint32_t shards,
+                    uint32_t group_mask = ~uint32_t{0});
   void Store(uint32_t block, const BlockValues& values);
   BlockValues Load(uint32_t block) const;
   // Overwrite everything, guards included, with noise that no block's values equal.
@@ -60,10 +68,12 @@ class KvBuffer {
 
 using Variant = uint32_t;
 
+// Two namespaces: one with both layers in a full group, one with the first layer in a full and the
+// second in a sliding group.
 class KvUniverse {
  public:
   KvUniverse();
-  const NamespaceRef& ns() const { return ns_; }
+  const NamespaceRef& ns(uint32_t chain) const { return IsSliding(chain) ? sliding_ : full_; }
   const TokenChain& chain(uint32_t index) const { return chains_[index]; }
   // What a writer of `variant` has in its pages.
   static BlockValues Original(Variant variant, uint32_t chain, uint32_t block);
@@ -73,7 +83,8 @@ class KvUniverse {
 
  private:
   using Key = std::tuple<Variant, uint32_t, uint32_t, std::string>;
-  NamespaceRef ns_;
+  NamespaceRef full_;
+  NamespaceRef sliding_;
   std::vector<TokenChain> chains_;
   std::map<Key, BlockValues> decoded_;
 };

@@ -28,6 +28,12 @@ class MemoryAudit {
   void Check();
   // Look at every stored part again.
   void CheckAll();
+  // The complete forms that a node holds, as they lie in its memory.
+  struct HeldForm {
+    BlockKey key;
+    uint32_t group_mask = 0;
+  };
+  std::vector<HeldForm> Held(size_t index) const;
   // Flip one bit of a stored part of node `index`; the block's key. Nothing: it stores nothing.
   std::optional<BlockKey> FlipOne(size_t index);
 

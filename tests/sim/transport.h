@@ -41,6 +41,23 @@ struct NetworkActivity {
   size_t transfers = 0;        // payloads under way
 };
 
+// Sees every message, in the order of the events.
+class NetworkWitness {
+ public:
+  struct Message {
+    const SimHost& from;
+    const SimHost& to;
+    uint64_t connection = 0;  // the same number at both ends
+    std::span<const std::byte> header;
+    std::span<const std::byte> body;
+  };
+  virtual ~NetworkWitness() = default;
+  // Its sender has handed it to the transport.
+  virtual void OnSent(const Message& message) = 0;
+  // Its receiver is about to get it; bits may have been flipped on the way.
+  virtual void OnDelivered(const Message& message) = 0;
+};
+
 class SimTransport;
 class SimConnection;
 class SimListener;
@@ -79,6 +96,8 @@ class SimNetwork {
   // can take them down in their own way.
   void Kill(SimHost& host, Death death);
 
+  // Borrowed, outlives the network; null: none.
+  void set_witness(NetworkWitness* witness) { witness_ = witness; }
   NetworkActivity activity(const SimHost& host) const;
   // Whether `host` has a connection to a process of `peer` that it has not seen close.
   bool Connected(const SimHost& host, const SimHost& peer) const;
@@ -104,6 +123,7 @@ class SimNetwork {
   std::map<net::Address, SimListener*> listeners_;
   std::map<uint64_t, std::weak_ptr<SimConnection>> connections_;  // by id; closed ones leave
   std::set<const SimHost*> dead_;
+  NetworkWitness* witness_ = nullptr;
   uint64_t last_connection_ = 0;
   uint64_t flipped_bits_ = 0;
   uint64_t lost_messages_ = 0;

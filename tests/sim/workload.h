@@ -2,7 +2,6 @@
 
 // Random operations on a cluster's clients, each tracked until its callback, each answer checked.
 
-#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -11,16 +10,15 @@
 
 #include "tests/sim/checker.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/counts.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/memory_audit.h"
 
 namespace tokura::sim {
 
+// Thread-compatible; between events of the scheduler.
 class Workload {
  public:
-  // Outcomes by absl::StatusCode.
-  using Statuses = std::array<uint64_t, 17>;
-
   Workload(Cluster& cluster, KvUniverse& universe, Checker& checker, MemoryAudit& audit)
       : cluster_(cluster), universe_(universe), checker_(checker), audit_(audit) {}
 
@@ -39,8 +37,16 @@ class Workload {
   uint64_t sharded() const { return sharded_; }
   uint64_t halves() const { return halves_; }
   uint64_t contested() const { return contested_; }
+  // Leases whose match travelled to two workers; their gets of another process's intact lease.
+  uint64_t shared_leases() const { return shared_leases_; }
+  uint64_t carried() const { return carried_; }
 
  private:
+  // For operations that end by progress instead of a stated deadline.
+  static constexpr Duration kProgressLimit = std::chrono::milliseconds(1500);
+  // After a fault nothing is expected of a lease that was asked for within this.
+  static constexpr Duration kCalm = std::chrono::seconds(2);
+
   struct Operation {
     Stage stage;
     ClientProcess* client;
@@ -68,27 +74,50 @@ class Workload {
   std::shared_ptr<KvBuffer> TakeBuffer(ClientProcess& client);
   void Freeze(ClientProcess& client, std::shared_ptr<KvBuffer> buffer);
 
+  // Puts (workload_puts.cc).
+  struct Writing {
+    uint32_t chain = 0;
+    Variant variant = 0;
+    uint32_t group_mask = 0;
+    uint32_t first_shard = 0;
+    uint32_t shards = kShards;
+  };
   void StartPut(ClientProcess& client);
   void StartShardedPut();
-  void Put(ClientProcess& client, uint32_t chain, Variant variant, PutOptions options,
-           uint32_t first_shard, uint32_t shards);
+  void Put(ClientProcess& client, const Writing& writing, PutOptions options);
   void OnStored(uint32_t chain, uint32_t first_block, Variant variant, const PutResult& result);
-  void StartRead(ClientProcess& client);
-  void OnLookup(const Operation& operation, uint32_t chain, AcceptOptions accept,
-                absl::StatusOr<Match> match);
-  void StartAcquire(ClientProcess& client, uint32_t chain, AcceptOptions accept,
-                    const Match& match);
-  void StartGet(ClientProcess& client, uint32_t chain, AcceptOptions accept, const Match& match);
-  void OnGot(const OperationRef& operation, const std::shared_ptr<KvBuffer>& buffer,
-             Checker::Reading* reading, const GetResult& result);
-  void StartRemove(ClientProcess& client);
-  void StartStat(ClientProcess& client);
-  void UseLease(ClientProcess& client);
-  void CancelSome(ClientProcess& client);
-  void CheckIncarnation(const Operation& operation, const std::string& node, uint64_t incarnation);
   PutOptions RandomPut();
+  uint32_t RandomGroups(uint32_t chain);
   ContentId RandomContent();
   size_t PutsOf(uint32_t chain) const;  // under way
+
+  // Reads and leases (workload_reads.cc).
+  struct Reader {
+    uint32_t chain = 0;
+    AcceptOptions accept;
+    uint32_t first_shard = 0;
+    uint32_t shards = kShards;
+    std::shared_ptr<Lease> lease;  // null: a hint only; shared with the client that has it
+  };
+  void StartRead(ClientProcess& client);
+  void OnLookup(const Operation& operation, const Reader& reader,
+                const absl::StatusOr<Match>& match);
+  void StartAcquire(ClientProcess& client, const Reader& reader, const Match& match);
+  void OnAcquired(const Operation& operation, Reader reader, const absl::StatusOr<Match>& held);
+  void Carry(const Reader& reader, const Match& match, uint32_t shards);
+  void Load(size_t worker, const Reader& reader, const std::string& bytes);
+  void StartGet(ClientProcess& client, const Reader& reader, const Match& match);
+  void OnGot(const Operation& operation, const std::shared_ptr<KvBuffer>& buffer,
+             Checker::Reading& reading, const Lease* maybe_lease, const GetResult& result);
+  bool Undisturbed(const Lease& lease) const;
+  void UseLease(ClientProcess& client);
+  void ReleaseAgain(ClientProcess& client, std::shared_ptr<Lease> lease, Duration after);
+
+  void StartRemove(ClientProcess& client);
+  void StartStat(ClientProcess& client);
+  void CancelSome(ClientProcess& client);
+  void CheckIncarnation(const Operation& operation, const std::string& node, uint64_t incarnation);
+  Duration RandomDeadline();
 
   Cluster& cluster_;
   KvUniverse& universe_;
@@ -104,6 +133,8 @@ class Workload {
   uint64_t sharded_ = 0;
   uint64_t halves_ = 0;
   uint64_t contested_ = 0;
+  uint64_t shared_leases_ = 0;
+  uint64_t carried_ = 0;
 };
 
 }  // namespace tokura::sim
