@@ -40,13 +40,44 @@ AcquireOperation::AcquireOperation(CoreContext& core, Identity identity, Request
       pinned_(request_.match.blocks()) {}
 
 void AcquireOperation::Start() {
+  begun_ = core_.executor.Now();
+  std::vector<Introductions::Node> expected = Expected();
+  if (expected.empty()) {
+    AskHolders();
+    return;
+  }
+  wait_ = core_.maybe_cluster->introductions.Wait(std::move(expected), kNever,
+                                                  [self = Self<AcquireOperation>()] {
+                                                    self->wait_ = 0;
+                                                    self->AskHolders();
+                                                  });
+}
+
+std::vector<Introductions::Node> AcquireOperation::Expected() const {
+  const Match& match = request_.match;
+  std::vector<Introductions::Node> expected;
+  for (size_t block = 0; core_.maybe_cluster != nullptr && block < match.blocks(); ++block) {
+    if (ConnectedHolder(core_.directory, match, block) != nullptr) {
+      continue;
+    }
+    const size_t before = expected.size();
+    core_.maybe_cluster->introductions.AddExpectedHolders(match, block, &expected);
+    if (expected.size() == before) {
+      break;  // nothing behind it can be held
+    }
+  }
+  return expected;
+}
+
+void AcquireOperation::AskHolders() {
   Divide();
   std::vector<Question> questions;
   for (const Share& share : shares_) {
     questions.push_back(
         MakeQuestion(share, *core_.directory.Find(share.holder.node, share.holder.incarnation)));
   }
-  Ask(net::Op::kAcquire, std::move(questions), core_.options.progress_timeout);
+  const Duration waited = core_.executor.Now() - begun_;
+  Ask(net::Op::kAcquire, std::move(questions), core_.options.progress_timeout - waited);
 }
 
 void AcquireOperation::Divide() {
@@ -172,6 +203,9 @@ Match AcquireOperation::Held(size_t blocks) {
 }
 
 void AcquireOperation::Finish(const absl::Status& cause) {
+  if (wait_ != 0) {
+    core_.maybe_cluster->introductions.Cancel(std::exchange(wait_, 0));
+  }
   if (cause.code() == absl::StatusCode::kCancelled) {
     Held(0);
     Retire(ResultLabel::kCancelled);

@@ -6,6 +6,7 @@
 
 #include "client-lib/src/fan_out.h"
 #include "client-lib/src/held_blocks.h"
+#include "client-lib/src/introductions.h"
 #include "proto/tokura.pb.h"
 
 namespace tokura {
@@ -13,7 +14,7 @@ namespace tokura {
 // Pin the blocks of a match at the nodes that hold them, each node asked once for all of its
 // blocks. What comes of it is cut to the first gap and to the longest usable prefix; leases that
 // hold nothing of that are released. A block whose holder is not connected is asked of its
-// alternate.
+// alternate, and where a holder is expected to be connected soon, that is waited for first.
 class AcquireOperation final : public FanOut {
  public:
   struct Request {
@@ -36,6 +37,10 @@ class AcquireOperation final : public FanOut {
     size_t share;
   };
 
+  // Holders that are worth waiting for.
+  std::vector<Introductions::Node> Expected() const;
+  // Ask those that are connected now, in the time that is left.
+  void AskHolders();
   // The blocks that some connected node can be asked for, cut to the first that none can.
   void Divide();
   Question MakeQuestion(const Share& share, NodeLink& link) const;
@@ -53,6 +58,8 @@ class AcquireOperation final : public FanOut {
 
   Request request_;
   ClientCore::LookupCallback done_;
+  TimePoint begun_;
+  uint64_t wait_ = 0;  // for holders; 0: none is under way
   std::vector<Share> shares_;
   std::vector<std::optional<Pinned>> pinned_;  // by block of the match
   absl::Status failure_ = absl::UnavailableError("no node that holds it is reachable");

@@ -14,6 +14,7 @@
 #include "client-lib/src/cluster_map.h"
 #include "client-lib/src/coordinators.h"
 #include "client-lib/src/get_operation.h"
+#include "client-lib/src/introductions.h"
 #include "client-lib/src/lease.h"
 #include "client-lib/src/locate.h"
 #include "client-lib/src/lookup_operation.h"
@@ -67,10 +68,16 @@ std::vector<BlockKey> KeysOf(const TokenChain& chain) {
 
 // What a client of a cluster has besides its links to nodes.
 struct Cluster {
-  Cluster(Coordinators::Environment environment, ClusterMap::Owner& owner)
-      : coordinators(environment), map(coordinators, owner), context{coordinators, map} {}
+  Cluster(Coordinators::Environment environment, ClusterMap::Owner& owner,
+          const std::vector<std::shared_ptr<NodeLink>>& links,
+          const std::map<std::string, uint64_t>& incarnations)
+      : coordinators(environment),
+        map(coordinators, owner),
+        introductions({environment.executor, coordinators, map, links, incarnations}),
+        context{coordinators, map, introductions} {}
   Coordinators coordinators;
   ClusterMap map;
+  Introductions introductions;
   ClusterContext context;
 };
 
@@ -112,6 +119,7 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public C
   void OnLinkDraining(NodeLink& link, const absl::Status& why) override;
   void OnLinkLost(NodeLink& link, const absl::Status& why) override;
   void OnLinkStopped(NodeLink& link) override;
+  void OnLinkFailed(NodeLink& link) override;
 
   void OnClusterState(const proto::ClusterState& state) override;
 
@@ -130,6 +138,11 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public C
   template <typename F>
   void TellOperations(F&& tell);
   absl::Status DescribeTrouble() const;
+  // Whether nothing is to come soon that would make this client see more: in a cluster every member
+  // that is up has been connected to, or has failed.
+  bool settled() const;
+  // Links or members are others than before: tell those who wait for some.
+  void TellOfChange();
   // Answer everyone who waits now; callbacks that wait again are not answered.
   void AnswerReadyWaiters(const absl::Status& status);
   void FinishShutdown();
@@ -147,9 +160,10 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public C
   uint64_t puts_ = 0;
   std::vector<std::shared_ptr<NodeLink>> links_;    // listed; owners: this, calls and posted tasks
   std::vector<std::shared_ptr<NodeLink>> retired_;  // no longer listed, still closing
+  std::map<std::string, uint64_t> incarnations_;    // the highest seen, by node name
   std::unique_ptr<Cluster> maybe_cluster_;          // null: the nodes are listed
+  std::set<net::Address> up_members_;               // of a cluster
   std::unique_ptr<NodeDirectory> directory_;
-  std::map<std::string, uint64_t> incarnations_;  // the highest seen, by node name
   CoreContext context_;
   std::map<OperationId, std::shared_ptr<Operation>> operations_;
   std::map<uint64_t, ReadyWaiter> ready_waiters_;
@@ -168,11 +182,11 @@ ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
       bugs_(bugs),
       metrics_(std::move(dependencies.metrics)),
       ring_(std::move(ring)),
-      maybe_cluster_(
-          options_.coordinators.empty()
-              ? nullptr
-              : std::make_unique<Cluster>(
-                    Coordinators::Environment{executor_, metrics_, pauses_, options_}, *this)),
+      maybe_cluster_(options_.coordinators.empty()
+                         ? nullptr
+                         : std::make_unique<Cluster>(
+                               Coordinators::Environment{executor_, metrics_, pauses_, options_},
+                               *this, links_, incarnations_)),
       directory_(maybe_cluster_
                      ? std::unique_ptr<NodeDirectory>(std::make_unique<ClusterDirectory>(links_))
                      : std::make_unique<StaticDirectory>(links_)),
@@ -411,6 +425,7 @@ absl::Status ClientCoreImpl::SetNodes(const std::vector<std::string>& nodes) {
 
 void ClientCoreImpl::OnClusterState(const proto::ClusterState& state) {
   std::vector<net::Address> addresses;
+  up_members_.clear();
   for (const proto::Member& member : state.members()) {
     const absl::StatusOr<net::Address> address = net::Address::Parse(member.address());
     if (!address.ok()) {
@@ -419,15 +434,19 @@ void ClientCoreImpl::OnClusterState(const proto::ClusterState& state) {
     } else if (std::find(addresses.begin(), addresses.end(), *address) == addresses.end()) {
       addresses.push_back(*address);
     }
+    if (address.ok() && member.state() == proto::Member::UP) {
+      up_members_.insert(*address);
+    }
   }
   for (const proto::Member& member : state.members()) {
     uint64_t& highest = incarnations_[member.node()];
     highest = std::max(highest, member.incarnation());
     Fence(member.node(), highest, nullptr);
   }
-  SetLinks(addresses);
-  if (ready()) {
-    AnswerReadyWaiters(absl::OkStatus());
+  // Who heard of operations that ended by this may have had the client shut down.
+  if (!shutting_down_) {
+    SetLinks(addresses);
+    TellOfChange();
   }
 }
 
@@ -514,6 +533,21 @@ bool ClientCoreImpl::ready() const {
                      [](const std::shared_ptr<NodeLink>& link) { return link->usable(); });
 }
 
+bool ClientCoreImpl::settled() const {
+  return std::none_of(links_.begin(), links_.end(), [this](const std::shared_ptr<NodeLink>& link) {
+    return link->meeting() && up_members_.count(link->address()) > 0;
+  });
+}
+
+void ClientCoreImpl::TellOfChange() {
+  if (maybe_cluster_) {
+    maybe_cluster_->introductions.OnChange();
+  }
+  if (!ready_waiters_.empty() && ready() && settled()) {
+    AnswerReadyWaiters(absl::OkStatus());
+  }
+}
+
 void ClientCoreImpl::WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl::Status)> done) {
   if (shutting_down_) {
     executor_.Post([done = std::move(done)]() mutable {
@@ -524,7 +558,8 @@ void ClientCoreImpl::WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl:
   const uint64_t id = next_id_++;
   ReadyWaiter& waiter = ready_waiters_[id];
   waiter.done = std::move(done);
-  waiter.timer = executor_.RunAt(ready() ? executor_.Now() : deadline, [this, id] {
+  const bool now = ready() && settled();
+  waiter.timer = executor_.RunAt(now ? executor_.Now() : deadline, [this, id] {
     ReadyWaiter due = std::move(ready_waiters_.extract(id).mapped());
     due.done(ready() ? absl::OkStatus() : DescribeTrouble());
   });
@@ -552,9 +587,11 @@ absl::Status ClientCoreImpl::DescribeTrouble() const {
 }
 
 void ClientCoreImpl::OnLinkUp(NodeLink&) {
-  if (ready()) {
-    AnswerReadyWaiters(absl::OkStatus());
-  }
+  TellOfChange();
+}
+
+void ClientCoreImpl::OnLinkFailed(NodeLink&) {
+  TellOfChange();
 }
 
 template <typename F>

@@ -38,6 +38,13 @@ void ClusterMap::Stop() {
   coordinators_.environment().executor.CancelTimer(std::exchange(pause_timer_, 0));
 }
 
+void ClusterMap::AskSoon() {
+  if (pause_timer_ != 0 && coordinators_.First() != nullptr) {
+    coordinators_.environment().executor.CancelTimer(std::exchange(pause_timer_, 0));
+    OnPreferenceChanged();
+  }
+}
+
 void ClusterMap::OnPreferenceChanged() {
   NodeLink* const maybe_first = coordinators_.First();
   if (stopped_ || (watch_ && maybe_first == maybe_watched_)) {

@@ -30,6 +30,8 @@ class ClusterMap final : public Coordinators::Observer {
   bool known() const { return state_.epoch() > 0; }
   // Empty before.
   const proto::ClusterState& state() const { return state_; }
+  // Do not wait before the next question: the state may be old.
+  void AskSoon();
   // Ask nothing more.
   void Stop();
 

@@ -52,6 +52,12 @@ NodeLink* Coordinators::Next(const std::vector<const NodeLink*>& asked) const {
   return nullptr;
 }
 
+bool Coordinators::MayAnswer() const {
+  return std::any_of(links_.begin(), links_.end(), [](const std::shared_ptr<NodeLink>& link) {
+    return link->usable() || link->meeting();
+  });
+}
+
 void Coordinators::Prefer(const NodeLink& link) {
   for (size_t i = 0; i < links_.size(); ++i) {
     if (links_[i].get() == &link && i != preferred_) {

@@ -45,6 +45,8 @@ class Coordinators final : public NodeLink::Owner {
                                      HedgedRequest::Answer answer);
   // The usable coordinator to ask first; null when none is.
   NodeLink* First() const { return Next({}); }
+  // Whether a question asked now or soon may be answered: one is usable, or still being met.
+  bool MayAnswer() const;
   // The first usable one that is not among `asked`.
   NodeLink* Next(const std::vector<const NodeLink*>& asked) const;
   // `link` answered where others did not: it is asked first from now on.
@@ -64,6 +66,7 @@ class Coordinators final : public NodeLink::Owner {
   void OnLinkDraining(NodeLink& link, const absl::Status& why) override;
   void OnLinkLost(NodeLink& link, const absl::Status& why) override;
   void OnLinkStopped(NodeLink& link) override;
+  void OnLinkFailed(NodeLink&) override {}
 
  private:
   void TellObserver();

@@ -23,6 +23,7 @@ class FanOut::ReplyCall final : public net::Call {
 
 void FanOut::Ask(net::Op op, std::vector<Question> questions, Duration total) {
   op_ = op;
+  asked_ = true;
   StartClock(total);
   for (Question& question : questions) {
     Query query;
@@ -92,7 +93,7 @@ void FanOut::OnLinkLost(NodeLink& link, const absl::Status& why) {
 }
 
 void FanOut::AnswerFor(const NodeLink& link, Which which, const absl::Status& why) {
-  if (ended_) {
+  if (!asked_ || ended_) {
     return;
   }
   for (size_t i = 0; i < queries_.size(); ++i) {

@@ -68,6 +68,7 @@ class FanOut : public Operation {
   net::Op op_ = net::Op::kLookup;
   std::vector<Query> queries_;
   size_t open_ = 0;
+  bool asked_ = false;
   bool ended_ = false;
 };
 

@@ -191,6 +191,7 @@ void GetOperation::Pump() {
 
 void GetOperation::AskForPending() {
   bool relocate = false;
+  std::vector<Introductions::Node> expected;
   for (size_t i = 0; i < blocks_.size() && open_blocks_ > 0;) {
     Block& block = blocks_[i];
     if (block.state != Block::State::kPending || block.jobs > 0) {
@@ -207,6 +208,10 @@ void GetOperation::AskForPending() {
       continue;
     }
     NodeLink* maybe_link = ChooseLink(block);
+    if (maybe_link == nullptr && AwaitsNode(block, &expected)) {
+      ++i;
+      continue;
+    }
     if (maybe_link == nullptr && AwaitsRelocation(block)) {
       relocate = true;
       ++i;
@@ -225,9 +230,33 @@ void GetOperation::AskForPending() {
     Ask(i, end, *maybe_link);
     i = end;
   }
+  if (!expected.empty() && wait_ == 0) {
+    AwaitNodes(std::move(expected));
+  }
   if (relocate && relocation_.state() == Relocation::State::kIdle) {
     Relocate();
   }
+}
+
+bool GetOperation::AwaitsNode(const Block& block,
+                              std::vector<Introductions::Node>* expected) const {
+  if (core_.maybe_cluster == nullptr || wait_over_) {
+    return false;
+  }
+  const size_t before = expected->size();
+  for (const Match* match : {&request_.match, &relocation_.found()}) {
+    core_.maybe_cluster->introductions.AddExpectedHolders(*match, block.match_index, expected);
+  }
+  return expected->size() > before;
+}
+
+void GetOperation::AwaitNodes(std::vector<Introductions::Node> expected) {
+  wait_ = core_.maybe_cluster->introductions.Wait(std::move(expected), deadline(),
+                                                  [self = Self<GetOperation>()] {
+                                                    self->wait_ = 0;
+                                                    self->wait_over_ = true;
+                                                    self->Pump();
+                                                  });
 }
 
 bool GetOperation::AwaitsRelocation(const Block& block) {
@@ -721,7 +750,11 @@ std::vector<NodeLink*> GetOperation::BlamedLinks() const {
 void GetOperation::End(const absl::Status& cause) {
   ended_ = true;
   StopClock();
-  relocation_.Cancel();
+  if (wait_ != 0) {
+    core_.maybe_cluster->introductions.Cancel(std::exchange(wait_, 0));
+  }
+  // A coordinator that was silent to the end is to blame.
+  absl::IsDeadlineExceeded(cause) ? relocation_.GiveUp() : relocation_.Cancel();
   core_.codec.decode_backlog_bytes -= raw_bytes_;
   for (const Batch& batch : batches_) {
     // A batch whose blocks are all done is left to be answered; telling the node would be noise.

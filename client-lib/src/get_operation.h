@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client-lib/src/acceptance.h"
+#include "client-lib/src/introductions.h"
 #include "client-lib/src/operation.h"
 #include "client-lib/src/part_decode.h"
 #include "client-lib/src/relocation.h"
@@ -94,6 +95,11 @@ class GetOperation final : public Operation {
   NodeLink* ChooseLink(const Block& block) const;
   // The lease that covers the block at `link`; empty when there is none.
   LeaseToken LeaseAt(const Block& block, const NodeLink& link) const;
+  // No holder of the block is connected: whether to wait for one that is expected, which joins
+  // `expected`.
+  bool AwaitsNode(const Block& block, std::vector<Introductions::Node>* expected) const;
+  // Once: go on when all of them are here, or will not come.
+  void AwaitNodes(std::vector<Introductions::Node> expected);
   // Nobody known has the block: whether to wait for what a coordinator says.
   bool AwaitsRelocation(const Block& block);
   void Relocate();
@@ -137,6 +143,8 @@ class GetOperation final : public Operation {
   std::shared_ptr<DecodeScope> scope_;
   Acceptance acceptance_;
   Relocation relocation_;
+  uint64_t wait_ = 0;  // for nodes; 0: none is under way
+  bool wait_over_ = false;
   std::vector<Block> blocks_;
   std::vector<Batch> batches_;
   std::set<Ring::Ticket> tickets_;

@@ -11,6 +11,10 @@ namespace tokura {
 namespace {
 // Parts of the time after which another coordinator is asked.
 constexpr int kHedges = 4;
+
+absl::Status TooLate() {
+  return absl::DeadlineExceededError("no coordinator answered in time");
+}
 }  // namespace
 
 class HedgedRequest::ReplyCall final : public net::Call {
@@ -142,31 +146,49 @@ void HedgedRequest::OnTimer() {
   Arm();
 }
 
-void HedgedRequest::Expire() {
+HedgedRequest::Verdict HedgedRequest::Judge() const {
   const Coordinators::Environment& environment = coordinators_.environment();
   const TimePoint now = environment.executor.Now();
   const auto stalled = [&](TimePoint since) {
     return now >= After(environment.pauses.Counted(since), environment.options.progress_timeout);
   };
-  std::vector<NodeLink*> silent;
-  std::vector<NodeLink*> blamed;
+  Verdict verdict;
   for (const Attempt& attempt : attempts_) {
     if (attempt.state != Attempt::State::kSent) {
       continue;
     }
-    silent.push_back(attempt.link);
+    if (verdict.maybe_first_silent == nullptr) {
+      verdict.maybe_first_silent = attempt.link;
+    }
     if (stalled(attempt.sent) || stalled(attempt.link->silent_since())) {
-      blamed.push_back(attempt.link);
+      verdict.blamed.push_back(attempt.link);
     }
   }
-  const absl::Status cause = absl::DeadlineExceededError("no coordinator answered in time");
-  const std::shared_ptr<HedgedRequest> self = shared_from_this();  // Finish may free the last owner
-  Finish(cause, {});
-  for (NodeLink* link : silent) {
-    coordinators_.Avoid(*link);
+  return verdict;
+}
+
+void HedgedRequest::Punish(const Verdict& verdict) {
+  // The others had less time; avoiding all of them would end where it began.
+  if (verdict.maybe_first_silent != nullptr) {
+    coordinators_.Avoid(*verdict.maybe_first_silent);
   }
-  for (NodeLink* link : blamed) {
-    link->Drop(cause);
+  for (NodeLink* link : verdict.blamed) {
+    link->Drop(TooLate());
+  }
+}
+
+void HedgedRequest::Expire() {
+  const Verdict verdict = Judge();
+  const std::shared_ptr<HedgedRequest> self = shared_from_this();  // Finish may free the last owner
+  Finish(TooLate(), {});
+  Punish(verdict);
+}
+
+void HedgedRequest::GiveUp() {
+  if (!over_) {
+    const Verdict verdict = Judge();
+    Abandon(TooLate());
+    Punish(verdict);
   }
 }
 

@@ -39,6 +39,8 @@ class HedgedRequest final : public std::enable_shared_from_this<HedgedRequest> {
   void Start();
   // Forget it: Answer will not be called.
   void Cancel();
+  // The same, because its time is up: a coordinator that was silent is not asked first next time.
+  void GiveUp();
   // `link` takes nothing new (its queue is gone), or has lost everything.
   enum class Which { kQueued, kAll };
   void OnLinkGone(const NodeLink& link, Which which, const absl::Status& why);
@@ -61,6 +63,14 @@ class HedgedRequest final : public std::enable_shared_from_this<HedgedRequest> {
   void Arm();
   void OnTimer();
   void Expire();
+  // What is held against those that have not answered: who was asked first is avoided, and `blamed`
+  // lose their connection.
+  struct Verdict {
+    const NodeLink* maybe_first_silent = nullptr;
+    std::vector<NodeLink*> blamed;
+  };
+  Verdict Judge() const;
+  void Punish(const Verdict& verdict);
   void Finish(const absl::Status& status, std::span<const std::byte> body);
   // End what is under way; `why` is counted.
   void Abandon(const absl::Status& why);

@@ -53,7 +53,10 @@ NodeLink::~NodeLink() {
 }
 
 void NodeLink::Start() {
-  Connect();
+  // What its owner tells others about changes may have had it stopped before it was started.
+  if (!stopping_) {
+    Connect();
+  }
 }
 
 void NodeLink::Stop() {
@@ -82,7 +85,7 @@ void NodeLink::Drop(const absl::Status& why) {
 }
 
 bool NodeLink::usable() const {
-  return up_ && !draining_ && breaker_.AllowsRequests() && channel_ && channel_->ready();
+  return announced_ && !draining_ && breaker_.AllowsRequests() && channel_ && channel_->ready();
 }
 
 absl::Status NodeLink::trouble() const {
@@ -143,6 +146,9 @@ absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welc
   if (absl::Status admitted = owner_.AdmitNode(*this, welcome); !admitted.ok()) {
     return admitted;
   }
+  if (stopping_) {
+    return absl::CancelledError("the client lets go of this node");
+  }
   node_ = welcome.node();
   expected_node_ = node_;
   incarnation_ = welcome.incarnation();
@@ -154,8 +160,11 @@ absl::Status NodeLink::OnWelcome(net::ClientChannel&, const proto::Welcome& welc
   Log(LogLevel::kInfo, "client", is_node() ? "node_connected" : "coordinator_connected",
       {{"node", node_}, {"address", address().ToString()}, {"incarnation", incarnation_}});
   // The channel becomes ready after this call returns.
-  executor_.Post([self = shared_from_this()] {
-    if (self->usable()) {
+  executor_.Post([self = shared_from_this(), generation = generation_] {
+    const bool lasts = generation == self->generation_ && self->up_ && !self->draining_;
+    if (lasts && self->channel_->ready()) {
+      self->announced_ = true;
+      self->meeting_ = false;
       self->owner_.OnLinkUp(*self);
     }
   });
@@ -167,7 +176,9 @@ void NodeLink::OnGoodbye(net::ClientChannel&) {
   last_error_ = absl::UnavailableError(absl::StrCat("node ", node_, " drains"));
   Fail();
   waiting_.clear();
-  owner_.OnLinkDraining(*this, last_error_);
+  if (announced_) {
+    owner_.OnLinkDraining(*this, last_error_);
+  }
   CloseIfDrained();
 }
 
@@ -191,13 +202,19 @@ void NodeLink::OnDown(net::ClientChannel&, absl::Status why) {
   draining_ = false;
   ++generation_;
   outstanding_.clear();
-  executor_.Post([self = shared_from_this(), channel = std::move(channel_)] {
-    if (self->stopping_) {
+  // The channel may not be destroyed inside its own call. Stop, called from here on, tells of the
+  // end itself, after this task.
+  const bool stopped = stopping_;
+  executor_.Post([self = shared_from_this(), channel = std::move(channel_), stopped] {
+    if (stopped) {
       self->owner_.OnLinkStopped(*self);
     }
   });
-  if (!stopping_) {
+  if (!stopped) {
     ScheduleProbe();
+    if (std::exchange(meeting_, false)) {
+      owner_.OnLinkFailed(*this);
+    }
   }
 }
 
@@ -237,8 +254,8 @@ void NodeLink::OnConnected() {
 
 void NodeLink::Lose(const absl::Status& why) {
   waiting_.clear();
-  if (up_) {
-    up_ = false;
+  up_ = false;
+  if (std::exchange(announced_, false)) {
     metrics_.links_lost->Increment();
     owner_.OnLinkLost(*this, why);
   }

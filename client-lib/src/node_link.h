@@ -38,6 +38,8 @@ class NodeLink final : public net::ClientChannelOwner,
     virtual void OnLinkLost(NodeLink& link, const absl::Status& why) = 0;
     // After Stop: the channel is gone and every buffer is back. The last call.
     virtual void OnLinkStopped(NodeLink& link) = 0;
+    // The first attempt to connect failed; the next one follows by itself.
+    virtual void OnLinkFailed(NodeLink& link) = 0;
   };
   struct Options {
     net::Address address;
@@ -58,8 +60,11 @@ class NodeLink final : public net::ClientChannelOwner,
 
   // Whether a request may be sent now.
   bool usable() const;
-  // Whether requests may be under way: between OnLinkUp and OnLinkLost.
+  // Whether the node has introduced itself, and the connection has not been lost since.
   bool up() const { return up_; }
+  // Whether the first attempt to connect, which connect_timeout bounds, has neither succeeded nor
+  // failed yet: nobody can say whether the node is there.
+  bool meeting() const { return meeting_; }
   const net::Address& address() const { return options_.address; }
   // Name and incarnation of the node that answered last; empty and 0 before.
   const std::string& node() const { return node_; }
@@ -123,7 +128,9 @@ class NodeLink final : public net::ClientChannelOwner,
   proto::Limits limits_;
   absl::Status last_error_;
   std::string logged_trouble_;
-  bool up_ = false;        // between OnLinkUp and OnLinkLost
+  bool up_ = false;         // the node introduced itself
+  bool announced_ = false;  // between OnLinkUp and OnLinkLost
+  bool meeting_ = true;
   bool draining_ = false;  // the node said GOODBYE
   bool stopping_ = false;
   uint64_t generation_ = 0;         // of the channel; calls of an older one do not count

@@ -28,11 +28,13 @@ struct CodecLoad {
 
 class ClusterMap;
 class Coordinators;
+class Introductions;
 
 // What a client of a cluster has besides its links to nodes.
 struct ClusterContext {
   Coordinators& coordinators;
   const ClusterMap& map;
+  Introductions& introductions;
 };
 
 // What every operation works with. Everything outlives the operations.

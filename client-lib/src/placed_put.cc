@@ -7,6 +7,7 @@
 #include "client-lib/src/cluster_map.h"
 #include "client-lib/src/coordinators.h"
 #include "client-lib/src/fan_out.h"
+#include "client-lib/src/introductions.h"
 #include "client-lib/src/policy.h"
 #include "client-lib/src/sequence_plan.h"
 #include "common/status_macros.h"
@@ -186,11 +187,39 @@ void PlacedPut::Place(const Plan& plan, const proto::PlanReply& reply, const Sha
     StopClock();
     StartClock(PredictedTotal(links));
   }
+  Shares later;
   for (const auto& [node, blocks] : shares) {
-    if (!blocks.empty()) {
-      StartChild(reply, reply.nodes(static_cast<int>(node)), blocks);
+    const proto::NodeRef& ref = reply.nodes(static_cast<int>(node));
+    const bool connected = core_.directory.Find(ref.node(), ref.incarnation()) != nullptr;
+    if (!connected && core_.maybe_cluster->introductions.Expects({ref.node(), ref.incarnation()})) {
+      later.emplace(node, blocks);
+    } else if (!blocks.empty()) {
+      StartChild(reply, ref, blocks);
     }
   }
+  if (!later.empty()) {
+    Defer(reply, std::move(later));
+  }
+}
+
+void PlacedPut::Defer(const proto::PlanReply& reply, Shares shares) {
+  std::vector<Introductions::Node> nodes;
+  for (const auto& [node, blocks] : shares) {
+    const proto::NodeRef& ref = reply.nodes(static_cast<int>(node));
+    nodes.push_back({ref.node(), ref.incarnation()});
+  }
+  const uint64_t id = ++last_deferred_;
+  const uint64_t wait = core_.maybe_cluster->introductions.Wait(
+      std::move(nodes), deadline(), [self = Self<PlacedPut>(), id] { self->OnDeferred(id); });
+  deferred_.emplace(id, Deferred{reply, std::move(shares), wait});
+}
+
+void PlacedPut::OnDeferred(uint64_t id) {
+  const Deferred deferred = std::move(deferred_.extract(id).mapped());
+  for (const auto& [node, blocks] : deferred.shares) {
+    StartChild(deferred.reply, deferred.reply.nodes(static_cast<int>(node)), blocks);
+  }
+  Settle();
 }
 
 void PlacedPut::StartChild(const proto::PlanReply& reply, const proto::NodeRef& node,
@@ -306,6 +335,13 @@ void PlacedPut::Cancel() {
     plan.asking->Cancel();
     Fail(plan.blocks, end_);
   }
+  const std::map<uint64_t, Deferred> deferred = std::exchange(deferred_, {});
+  for (const auto& [id, part] : deferred) {
+    core_.maybe_cluster->introductions.Cancel(part.wait);
+    for (const auto& [node, blocks] : part.shares) {
+      Fail(blocks, end_);
+    }
+  }
   for (const std::shared_ptr<PutOperation>& child : Running()) {
     child->Cancel();
   }
@@ -318,9 +354,12 @@ void PlacedPut::OnExpired(OperationDeadline::Verdict) {
 }
 
 bool PlacedPut::ViewNeeded() const {
-  return !plans_.empty() || std::any_of(children_.begin(), children_.end(), [](const Child& child) {
-    return !child.released || (child.operation != nullptr && !child.admitted);
-  });
+  // Nothing is planned once more after the end.
+  const auto needs = [this](const Child& child) {
+    return !child.released || (end_.ok() && child.operation != nullptr && !child.admitted);
+  };
+  return !plans_.empty() || !deferred_.empty() ||
+         std::any_of(children_.begin(), children_.end(), needs);
 }
 
 void PlacedPut::Settle() {
@@ -330,7 +369,7 @@ void PlacedPut::Settle() {
       released();
     }
   }
-  const bool over = plans_.empty() && Running().empty();
+  const bool over = plans_.empty() && deferred_.empty() && Running().empty();
   if (over && !std::exchange(delivered_, true)) {
     Deliver();
   }

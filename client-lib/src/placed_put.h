@@ -17,7 +17,8 @@ namespace tokura {
 // A put in a cluster: asks a coordinator which blocks need to be stored and where, and puts them
 // there, with one PutOperation per node. Blocks that are held already are OK without a transfer.
 // Blocks that a node refuses because their placement is too old are planned once more. The view is
-// released when no part of the put can need it any more. Owned by the core's executor.
+// released when no part of the put can need it any more. Nodes that are expected to be connected
+// soon are waited for a little. Owned by the core's executor.
 class PlacedPut final : public Operation {
  public:
   PlacedPut(CoreContext& core, Identity identity, PutOperation::Request request, Task released,
@@ -50,17 +51,27 @@ class PlacedPut final : public Operation {
     size_t first = 0;  // position of its first key
     std::shared_ptr<HedgedRequest> asking;
   };
+  // The blocks of each node of a reply, by its index there.
+  using Shares = std::map<uint32_t, std::vector<size_t>>;
+  // The part of a plan whose nodes are expected to be connected soon.
+  struct Deferred {
+    proto::PlanReply reply;
+    Shares shares;
+    uint64_t wait = 0;
+  };
 
   absl::Status Prepare();
   Duration PredictedTotal(const std::vector<const NodeLink*>& links) const;
   void AskPlan(std::vector<size_t> blocks);
   HedgedRequest::Question MakePlan(const Plan& plan, uint64_t first_block) const;
   void OnPlan(uint64_t plan, const absl::Status& status, std::span<const std::byte> body);
-  // The blocks of each node of the reply; nothing when it contradicts itself.
-  using Shares = std::map<uint32_t, std::vector<size_t>>;
+  // Nothing when the reply contradicts itself.
   static std::optional<Shares> SharesOf(const Plan& plan, const proto::PlanReply& reply,
                                         uint64_t first_block);
   void Place(const Plan& plan, const proto::PlanReply& reply, const Shares& shares);
+  // Put later what belongs on nodes that are expected soon.
+  void Defer(const proto::PlanReply& reply, Shares shares);
+  void OnDeferred(uint64_t deferred);
   void StartChild(const proto::PlanReply& reply, const proto::NodeRef& node,
                   std::vector<size_t> blocks);
   void OnChildEnded(size_t child, const PutResult& result);
@@ -84,6 +95,8 @@ class PlacedPut final : public Operation {
   std::vector<Child> children_;
   std::map<uint64_t, Plan> plans_;  // under way
   uint64_t last_plan_ = 0;
+  std::map<uint64_t, Deferred> deferred_;
+  uint64_t last_deferred_ = 0;
   uint64_t bytes_moved_ = 0;
   absl::Status end_;  // why nothing is planned any more; OK: it may be
   bool view_released_ = false;

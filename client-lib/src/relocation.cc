@@ -31,11 +31,17 @@ void Relocation::Ask(const CoreContext& core, Question question, Task done) {
 }
 
 void Relocation::Cancel() {
-  if (asking_) {
-    asking_->Cancel();
-    asking_.reset();
-  }
   state_ = State::kDone;
+  if (asking_) {
+    std::exchange(asking_, nullptr)->Cancel();
+  }
+}
+
+void Relocation::GiveUp() {
+  state_ = State::kDone;
+  if (asking_) {
+    std::exchange(asking_, nullptr)->GiveUp();
+  }
 }
 
 }  // namespace tokura

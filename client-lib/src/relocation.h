@@ -12,7 +12,8 @@
 namespace tokura {
 
 // Asks a coordinator, once, where the blocks of a match lie now that the nodes named before have
-// failed. Owned by the core's executor; belongs to one get, which cancels it at its end.
+// failed. Owned by the core's executor; belongs to one get, which cancels it or gives it up
+// at its end.
 class Relocation {
  public:
   struct Question {
@@ -30,6 +31,8 @@ class Relocation {
   void Ask(const CoreContext& core, Question question, Task done);
   // No call of `done` any more.
   void Cancel();
+  // The same, because the deadline passed.
+  void GiveUp();
   // Where the blocks are, by the answer; empty before and without one.
   const Match& found() const { return found_; }
 

@@ -45,8 +45,9 @@ class Client {
 
   // INVALID_ARGUMENT names the field and the rule (ValidateNamespace).
   virtual absl::StatusOr<NamespaceRef> OpenNamespace(NamespaceSpec spec) = 0;
-  // Wait until some node is connected (or a coordinator says that there are none), at most
-  // `timeout`. DEADLINE_EXCEEDED says what was tried and why it failed.
+  // Wait until some node is connected (or a coordinator says that there are none), in a cluster
+  // until every member that is up is connected or has failed, at most `timeout`: then one node is
+  // enough. DEADLINE_EXCEEDED says what was tried and why it failed.
   virtual absl::Status WaitReady(Duration timeout) = 0;
 
   virtual absl::StatusOr<Match> Lookup(const NamespaceRef& ns, const TokenChain& chain,

@@ -69,7 +69,8 @@ class ClientCore {
   virtual void Renew(const Match& held) = 0;
   virtual void Release(const Match& held) = 0;
   // Fetch blocks of `match` into `view`: block i of the match goes to tokens i·block_tokens of the
-  // sequence.
+  // sequence. Of a hint, each Get may find another writer's form of a block: to fetch the parts or
+  // layers of one block by several Gets, Acquire first.
   virtual OperationId Get(NamespaceRef ns, const Match& match, SequenceView view,
                           GetOptions options, GetCallback done) = 0;
   // Encode and store blocks of `chain` from `view`. `released`: the view is no longer read;
@@ -87,8 +88,10 @@ class ClientCore {
   virtual absl::Status SetNodes(const std::vector<std::string>& nodes) = 0;
   // Whether some node is connected, or a coordinator says that there are none.
   virtual bool ready() const = 0;
-  // Call `done` with OK once that is so, soon when it is already. DEADLINE_EXCEEDED at `deadline`
-  // says what was tried and why it failed; CANCELLED: shut down.
+  // Call `done` with OK once that is so, soon when it is already; in a cluster, once every member
+  // that is up is connected or has failed, too, so that no block is missed because its node has not
+  // been met yet. At `deadline` one connected node is enough; else DEADLINE_EXCEEDED says what was
+  // tried and why it failed. CANCELLED: shut down.
   virtual void WhenReady(TimePoint deadline, absl::AnyInvocable<void(absl::Status)> done) = 0;
   // Cancel everything, close connections, wait for the transport to give every buffer back, then
   // call `done`.

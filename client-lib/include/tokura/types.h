@@ -133,10 +133,13 @@ struct LookupOptions {
 
 struct GetOptions {
   AcceptOptions accept;
-  uint32_t first_block = 0;          // of the match: get blocks [first_block, first_block + blocks)
-  uint32_t blocks = 0;               // 0: all to the end
-  uint32_t first_layer = 0;          // range of layers within every group
-  uint32_t layers = 0;               // 0: all
+  uint32_t first_block = 0;  // of the match: get blocks [first_block, first_block + blocks)
+  uint32_t blocks = 0;       // 0: all to the end
+  // Range of layers within every group; layers 0: all to the end. Gets of several ranges of one
+  // block have its layers from one content only when the match is held (Acquire): of a hint, each
+  // may find another writer's.
+  uint32_t first_layer = 0;
+  uint32_t layers = 0;
   std::optional<Duration> deadline;  // total; default: progress_timeout without progress, plus
                                      // twice the predicted transfer
   // Called on the client's threads when one layer of one group is complete for every block that

@@ -523,7 +523,7 @@ TEST_P(ClientLayerTest, ReportedLayersAreNeverReplacedByARetry) {
   EXPECT_EQ(Put(chain, source.View(), put).stored(), 1u);
   const Match match = Lookup(chain);
   (match.HolderOf(0)->node == "a" ? a : b).tamper = [](const BlockKey&, PartId part,
-                                          std::vector<std::byte>* bytes) {
+                                                       std::vector<std::byte>* bytes) {
     if (part.shard == GetParam() % 2) {
       (*bytes)[40] ^= std::byte{1};
     }

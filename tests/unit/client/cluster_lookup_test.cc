@@ -209,6 +209,64 @@ TEST_F(ClusterLookupTest, ADeadNodesBlocksAreReadFromWhoHasThemToo) {
   ExpectSameBlocks(source, target, 0, 4);
 }
 
+TEST_F(ClusterLookupTest, WhenAllAreSilentTheNextOneIsAskedFirst) {
+  StartCluster(2, 1);
+  const TokenChain chain = MakeChain(*ns_, 4);
+  EngineMemory source(*ns_, 4);
+  PutAll(source, chain);
+  LookupOptions hasty;
+  hasty.deadline = milliseconds(50);
+  for (const auto& coordinator : coordinators_) {
+    coordinator->silent = {net::Op::kLocate};
+  }
+  EXPECT_EQ(Lookup(chain, hasty).blocks(), 0u);
+  coordinators_[1]->silent.clear();
+  EXPECT_EQ(FoundWithin(chain, milliseconds(5)), 4u);
+  EXPECT_EQ(coordinators_[0]->requests[net::Op::kLocate], 1);
+}
+
+TEST_F(ClusterLookupTest, AGetThatEndsWhileItAsksAgainBlamesWhoWasSilent) {
+  StartCluster(2, 2);
+  const TokenChain chain = MakeChain(*ns_, 8);
+  EngineMemory source(*ns_, 8);
+  EngineMemory target(*ns_, 8);
+  PutAll(source, chain);
+  const Match match = Lookup(chain);
+  nodes_[1]->blocks.clear();
+  for (const auto& coordinator : coordinators_) {
+    coordinator->silent = {net::Op::kLocate};
+  }
+  GetOptions options;
+  options.deadline = milliseconds(50);
+  const TimePoint start = Now();
+  EXPECT_EQ(Get(match, target.View(), options).prefix_ok(), 4u);
+  EXPECT_LT(Now() - start, milliseconds(51));
+  EXPECT_EQ(coordinators_[0]->requests[net::Op::kLocate], 2);
+  coordinators_[1]->silent.clear();
+  EXPECT_EQ(FoundWithin(chain, milliseconds(5)), 4u);
+  EXPECT_EQ(coordinators_[0]->requests[net::Op::kLocate], 2);
+}
+
+TEST_F(ClusterLookupTest, HastyGetsConvictADeadCoordinator) {
+  ExpectWarnings();
+  StartCluster(1, 2);
+  const TokenChain chain = MakeChain(*ns_, 8);
+  EngineMemory source(*ns_, 8);
+  EngineMemory target(*ns_, 8);
+  PutAll(source, chain);
+  const Match match = Lookup(chain);
+  nodes_[1]->blocks.clear();
+  network_.Kill(coordinators_[0]->host(), sim::SimNetwork::Death::kMachine);
+  GetOptions options;
+  options.deadline = milliseconds(60);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Get(match, target.View(), options).prefix_ok(), 4u);
+  }
+  const TimePoint start = Now();
+  EXPECT_EQ(Get(match, target.View(), options).prefix_ok(), 4u);
+  EXPECT_LT(Now() - start, milliseconds(5)) << "its breaker is open";
+}
+
 TEST_F(ClusterLookupTest, ContradictoryAnswersAreMisses) {
   StartCluster(1, 2);
   const TokenChain chain = MakeChain(*ns_, 8);

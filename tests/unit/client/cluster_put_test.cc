@@ -262,6 +262,22 @@ TEST_F(ClusterPutTest, CancelReachesEveryNode) {
   RunUntil([&] { return nodes_[0]->cancelled > 0 && nodes_[1]->cancelled > 0; }, seconds(1));
 }
 
+TEST_F(ClusterPutTest, CancelReleasesTheViewAtOnceWhateverTheNodesStillSay) {
+  ExpectWarnings();
+  StartCluster(1, 1);
+  nodes_[0]->silent = {net::Op::kPut};
+  EngineMemory source(*ns_, 1);
+  source.Randomize(1);
+  const auto put = StartPut(MakeChain(*ns_, 1), source.View());
+  RunUntil([&] { return nodes_[0]->requests[net::Op::kPut] == 1; }, seconds(1));
+  EXPECT_FALSE(put->released) << "its placement may be refused";
+  OnLoop([&] { core_->Cancel(put->id); });
+  RunUntil([&] { return put->released; }, milliseconds(2));
+  EXPECT_FALSE(put->result) << "the node may store it";
+  RunUntil([&] { return put->result.has_value(); }, seconds(1));
+  EXPECT_NE(put->result->blocks[0].code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(ClusterPutTest, CancelBeforeThePlanStoresNothing) {
   StartCluster(1, 1);
   coordinators_[0]->silent = {net::Op::kPlan};

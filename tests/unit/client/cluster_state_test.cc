@@ -156,6 +156,38 @@ TEST_F(ClusterStateTest, AZombieIsFencedByTheState) {
   OnLoop([&] { EXPECT_FALSE(core_->ready()); });
 }
 
+TEST_F(ClusterStateTest, WhatANewStateEndsMayShutTheClientDown) {
+  ExpectWarnings();
+  StartCluster(1, 2);
+  nodes_[0]->silent = {net::Op::kPut};
+  EngineMemory source(*ns_, 4);
+  source.Randomize(1);
+  bool stopped = false;
+  bool ended = false;
+  OnLoop([&] {
+    core_->Put(
+        ns_, MakeChain(*ns_, 4), source.View(), {}, [] {},
+        [&](PutResult) {
+          ended = true;
+          core_->Shutdown([&] { stopped = true; });
+        });
+  });
+  RunUntil([&] { return nodes_[0]->requests[net::Op::kPut] == 1; }, seconds(1));
+  RunFor(milliseconds(10));
+  // The node lives on elsewhere, which fences its old life, and another one joins.
+  FakeNode& joined = AddNode({.name = "node-2", .ip = "10.0.0.3"});
+  proto::ClusterState state = coordinators_[0]->state();
+  state.set_epoch(state.epoch() + 1);
+  state.mutable_members(0)->set_incarnation(200);
+  state.add_members()->set_node("node-2");
+  state.mutable_members(2)->set_address(joined.address());
+  coordinators_[0]->Publish(state);
+  RunUntil([&] { return stopped; }, seconds(5));
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(joined.hellos.empty());
+  OnLoop([&] { core_.reset(); });
+}
+
 TEST_F(ClusterStateTest, RemoveAndStatCoverTheMembers) {
   StartCluster(1, 2);
   const TokenChain chain = MakeChain(*ns_, 8);
