@@ -93,11 +93,12 @@ class ClusterSim {
     audit_.CheckAll();
     quiescence_.CheckNodesIdle();
     quiescence_.CheckIndexes();
-    for (size_t i = 0; i < std::max<size_t>(1, cluster_.coordinators()); ++i) {
-      cluster_.StartAuditor(i);
+    for (size_t i = 0; i < std::max<size_t>(2, cluster_.coordinators()); ++i) {
+      cluster_.StartAuditor(cluster_.coordinated() ? i % cluster_.coordinators() : 0);
     }
     cluster_.scheduler().RunFor(milliseconds(500));
     quiescence_.CheckLookups();
+    quiescence_.CheckLeases();
     quiescence_.CheckRemoval();
     cluster_.StopClients();
     cluster_.scheduler().RunFor(milliseconds(50));
@@ -133,6 +134,7 @@ class ClusterSim {
     counts.memory_flips = faults_.memory_flips();
     counts.memory_flips_met = checker_.memory_flips_found();
     counts.probes = quiescence_.lookups();
+    counts.leases_probed = quiescence_.leases();
     counts.snapshots = witness_.snapshots();
     counts.orphans_told = witness_.orphans_told();
     counts.touches_told = witness_.touches_told();

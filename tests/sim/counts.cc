@@ -32,6 +32,7 @@ constexpr NamedCount kCounts[] = {
     {"memory_flips", &ClusterSimCounts::memory_flips},
     {"memory_flips_met", &ClusterSimCounts::memory_flips_met},
     {"probes", &ClusterSimCounts::probes},
+    {"leases_probed", &ClusterSimCounts::leases_probed},
     {"snapshots", &ClusterSimCounts::snapshots},
     {"orphans_told", &ClusterSimCounts::orphans_told},
     {"touches_told", &ClusterSimCounts::touches_told},

@@ -35,6 +35,7 @@ struct ClusterSimCounts {
   uint64_t memory_flips = 0;         // bits
   uint64_t memory_flips_met = 0;     // DATA_LOSS answers of gets that damaged memory alone explains
   uint64_t probes = 0;               // lookups after which nothing was pinned or leased
+  uint64_t leases_probed = 0;        // at the end, of two processes over the same blocks
   uint64_t snapshots = 0;            // begun
   uint64_t orphans_told = 0;         // keys, by coordinators to nodes
   uint64_t touches_told = 0;         // likewise

@@ -17,7 +17,6 @@ constexpr PlantedBug kBugs[] = {
     {"node-skip-delta", [](Options& o) { o.node_bugs.skip_delta = true; }, 100},
     {"node-accept-old-placement", [](Options& o) { o.node_bugs.accept_old_placement = true; }, 400},
     {"node-release-twice", [](Options& o) { o.node_bugs.release_twice = true; }, 400},
-    {"coordinator-ignore-gaps", [](Options& o) { o.coordinator_bugs.ignore_gaps = true; }, 400},
     {"coordinator-accept-lower-incarnation",
      [](Options& o) { o.coordinator_bugs.accept_lower_incarnation = true; }, 400},
     {"coordinator-restart-epoch-at-one",

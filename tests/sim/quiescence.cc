@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -138,10 +139,14 @@ void Quiescence::CheckLookups() {
       auditor.host->loop().Enter([&] { Look(auditor, chain); });
     }
   }
+  Await();
+  CheckNothingPinned();
+}
+
+void Quiescence::Await() {
   if (!wait_until_([this] { return waiting_ == 0; }, seconds(5))) {
     checker_.Violation("a probe does not end");
   }
-  CheckNothingPinned();
 }
 
 void Quiescence::Look(ClientProcess& auditor, uint32_t chain) {
@@ -185,6 +190,71 @@ void Quiescence::Load(ClientProcess& auditor, uint32_t chain, const Match& match
                       --waiting_;
                       checker_.OnGetResult(*reading, *buffer, result);
                     });
+}
+
+uint64_t Quiescence::PinnedForms() {
+  uint64_t pinned = 0;
+  for (size_t i = 0; i < cluster_.nodes(); ++i) {
+    pinned += cluster_.node(i).node->accounting().pinned_forms;
+  }
+  return pinned;
+}
+
+// Everything that is found of a chain, leased; nothing when that is nothing.
+std::optional<Match> Quiescence::Hold(ClientProcess& auditor, uint32_t chain) {
+  std::optional<Match> held;
+  ++waiting_;
+  auditor.host->loop().Enter([&] {
+    auditor.core->Lookup(universe_.ns(chain), universe_.chain(chain), {},
+                         [&](const absl::StatusOr<Match>& match) {
+                           if (!match.ok() || match->blocks() == 0) {
+                             --waiting_;
+                             return;
+                           }
+                           auditor.core->Acquire(universe_.ns(chain), *match, {},
+                                                 [&](const absl::StatusOr<Match>& acquired) {
+                                                   --waiting_;
+                                                   if (acquired.ok() && acquired->held()) {
+                                                     held = *acquired;
+                                                   }
+                                                 });
+                         });
+  });
+  Await();
+  return held;
+}
+
+void Quiescence::CheckLeases() {
+  ClientProcess& one = cluster_.client(0);
+  ClientProcess& other = cluster_.client(1);
+  for (uint32_t chain = 0; chain < kChains; ++chain) {
+    const std::optional<Match> released = Hold(one, chain);
+    const std::optional<Match> kept = Hold(other, chain);
+    uint64_t pinned = 0;
+    for (int i = 0; i < 2 && released; ++i) {
+      one.host->loop().Enter([&] { one.core->Release(*released); });
+      cluster_.scheduler().RunFor(milliseconds(20));
+      const uint64_t before = std::exchange(pinned, PinnedForms());
+      if (i == 1 && pinned != before) {
+        checker_.Violation(absl::StrCat("RELEASED TWICE: of ", before, " forms that ",
+                                        other.host->name(), " pins ", pinned, " are left"));
+      }
+    }
+    if (!kept) {
+      continue;
+    }
+    const absl::StatusOr<Match> carried = Match::Parse(kept->Serialize());
+    if (!carried.ok()) {
+      checker_.Violation(absl::StrCat("a match does not travel: ", carried.status().ToString()));
+      return;
+    }
+    one.host->loop().Enter([&] { Load(one, chain, *carried); });
+    Await();
+    other.host->loop().Enter([&] { other.core->Release(*kept); });
+    ++leases_;
+  }
+  cluster_.scheduler().RunFor(milliseconds(50));
+  CheckNothingPinned();
 }
 
 // Lookups pin nothing and lease nothing.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "tests/sim/checker.h"
@@ -35,10 +36,14 @@ class Quiescence {
   void CheckIndexes();
   // What is held with its whole prefix is found, through every coordinator, and can be had.
   void CheckLookups();
+  // One process's lease is its own: another's double release of the same blocks does not end it,
+  // and a third process loads under it.
+  void CheckLeases();
   // Remove every block; then nothing is left.
   void CheckRemoval();
 
   uint64_t lookups() const { return lookups_; }
+  uint64_t leases() const { return leases_; }
 
  private:
   // The groups of each form held of each block; of all nodes or one.
@@ -50,6 +55,9 @@ class Quiescence {
   size_t Expected(uint32_t chain) const;
   void Look(ClientProcess& auditor, uint32_t chain);
   void Load(ClientProcess& auditor, uint32_t chain, const Match& match);
+  std::optional<Match> Hold(ClientProcess& auditor, uint32_t chain);
+  void Await();
+  uint64_t PinnedForms();
   void CheckNothingPinned();
   void CheckEmpty();
 
@@ -60,6 +68,7 @@ class Quiescence {
   const WaitUntil wait_until_;
   int waiting_ = 0;
   uint64_t lookups_ = 0;
+  uint64_t leases_ = 0;
 };
 
 }  // namespace tokura::sim
