@@ -36,9 +36,10 @@ absl::StatusOr<NodeSlot> Inventory::Admit(std::string_view node, uint64_t incarn
       return absl::FailedPreconditionError(absl::StrCat("node ", life.node, " has incarnation ",
                                                         life.incarnation, ", above ", incarnation));
     }
-    Forget(node);
   }
+  // First the room, so that without it nothing changes.
   TOKURA_ASSIGN_OR_RETURN(const NodeSlot slot, TakeSlot());
+  Forget(node);
   Stream& stream = streams_[std::string(node)];
   stream.life.node = std::string(node);
   stream.life.incarnation = incarnation;
@@ -119,7 +120,6 @@ absl::StatusOr<proto::InventoryReply> Inventory::Apply(const proto::InventoryBat
     ++stats_.refused_batches;
     return well_formed;
   }
-  ++stats_.batches;
   proto::InventoryReply reply;
   if (batch.snapshot() == 0) {
     ApplyDelta(*stream, batch);
@@ -161,9 +161,10 @@ void Inventory::ApplyDelta(Stream& stream, const proto::InventoryBatch& batch) {
   const Place filling = stream.filling != 0 ? PlaceOf(batch, stream.filling_seq) : Place::kKnown;
   if (live == Place::kFollows || filling == Place::kFollows) {
     ReadUpdates(batch);
+    ++stats_.batches;
     stats_.records += scratch_.updates.size();
-  } else if (live == Place::kKnown && filling == Place::kKnown && !life.wants_snapshot) {
-    ++stats_.stale_batches;
+  } else {
+    ++(live == Place::kGap || filling == Place::kGap ? stats_.gaps : stats_.stale_batches);
   }
   if (live == Place::kFollows) {
     index_.Apply(stream.live, scratch_.updates);
@@ -178,7 +179,6 @@ void Inventory::ApplyDelta(Stream& stream, const proto::InventoryBatch& batch) {
   }
   if (live == Place::kGap) {
     life.complete = false;
-    ++stats_.gaps;
   }
   life.wants_snapshot = !life.complete && stream.filling == 0;
 }
@@ -189,11 +189,13 @@ absl::Status Inventory::ApplyChunk(Stream& stream, const proto::InventoryBatch& 
   }
   if (stream.filling == 0 || batch.snapshot() != stream.snapshot ||
       batch.chunk() != stream.next_chunk || batch.first_seq() != stream.begun_at) {
+    ++stats_.gaps;
     DropFilling(stream);
     stream.life.wants_snapshot = true;
     return absl::OkStatus();
   }
   ReadUpdates(batch);
+  ++stats_.batches;
   stats_.records += scratch_.updates.size();
   index_.Apply(stream.filling, scratch_.updates);
   ++stream.next_chunk;
@@ -270,16 +272,6 @@ void Inventory::ReadUpdates(const proto::InventoryBatch& batch) {
         KeyAt(batch.keys(), static_cast<size_t>(i)), KeyAt(batch.parents(), static_cast<size_t>(i)),
         std::span<const IndexedForm>(scratch_.forms).subspan(first, kept - first)});
   }
-}
-
-bool Inventory::AllComplete() const {
-  return std::all_of(streams_.begin(), streams_.end(),
-                     [](const auto& entry) { return entry.second.life.complete; });
-}
-
-bool Inventory::Work(size_t steps) {
-  return index_.Work(steps,
-                     AllComplete() ? PrefixIndex::Orphans::kTell : PrefixIndex::Orphans::kHold);
 }
 
 InventoryStats Inventory::stats() const {

@@ -39,13 +39,14 @@ struct InventoryStats {
   uint64_t incomplete = 0;  // of them
   // Since creation.
   uint64_t records = 0;  // keys applied, removals included
-  uint64_t batches = 0;
-  uint64_t gaps = 0;           // deltas that did not follow
-  uint64_t stale_batches = 0;  // deltas that were known already
+  // Each batch counts as one of these four.
+  uint64_t batches = 0;          // applied
+  uint64_t gaps = 0;             // left out: something before it is missing
+  uint64_t stale_batches = 0;    // left out: known already, or of no use before a snapshot
+  uint64_t refused_batches = 0;  // malformed
   uint64_t snapshots_started = 0;
   uint64_t snapshots_finished = 0;
   uint64_t snapshots_restarted = 0;  // begun again, or given up after a lost chunk or a gap
-  uint64_t refused_batches = 0;      // malformed
   uint64_t refused_classes = 0;      // beyond PrefixIndex::kClassesMax: their forms are left out
 };
 
@@ -86,10 +87,6 @@ class Inventory {
   // a snapshot to begin; let the node begin it again later.
   absl::StatusOr<proto::InventoryReply> Apply(const proto::InventoryBatch& batch);
 
-  // Do waiting work of the index in a bounded slice (PrefixIndex::Work); orphans wait while an
-  // admitted life's inventory is incomplete. True: call again soon.
-  bool Work(size_t steps);
-
   InventoryStats stats() const;
 
  private:
@@ -120,7 +117,6 @@ class Inventory {
   absl::Status BeginSnapshot(Stream& stream, const proto::InventoryBatch& batch);
   void FinishSnapshot(Stream& stream);
   void DropFilling(Stream& stream);
-  bool AllComplete() const;
 
   PrefixIndex& index_;
   const PlantedBugs bugs_;

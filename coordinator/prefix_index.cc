@@ -158,7 +158,10 @@ bool PrefixIndex::SetForms(uint32_t handle, SourceId id, std::span<const Indexed
   for (const IndexedForm& form : forms) {
     const FormEntry entry{id, form.form_class, KeptBytes(form.stored_bytes), form.error_mean,
                           form.error_max};
-    added += records_->AddForm(record, entry) ? 1 : 0;
+    // Of an inventory that is being replaced again and again much may wait to be swept.
+    const bool fits = records_->AddForm(record, entry) ||
+                      (RemoveDroppedForms(record) > 0 && records_->AddForm(record, entry));
+    added += fits ? 1 : 0;
   }
   refused_forms_ += forms.size() - added;
   forms_ += added;

@@ -148,7 +148,7 @@ struct PrefixIndexStats {
 // back; nothing is ever copied to a larger place, so no call pays for the growth of the whole.
 class PrefixIndex {
  public:
-  static constexpr size_t kFormsMax = 32;      // per block, over all inventories
+  static constexpr size_t kFormsMax = 32;      // per block, over all inventories not dropped
   static constexpr size_t kClassesMax = 4096;  // distinct
   static constexpr size_t kSourcesMax = 16384;
   // Entries that one insertion moves at most, however large the table, but for chains that are
@@ -254,6 +254,7 @@ class PrefixIndex {
   void TellOrphan(const Record& record) const;
   void Sweep(size_t& steps);
   void SweepRecord(uint32_t handle, size_t& steps);
+  size_t RemoveDroppedForms(Record& record);
   bool HasSource(const Record& record) const;
 
   // One lookup of the record: its heat, and word to the nodes that hold it.

@@ -131,20 +131,24 @@ void PrefixIndex::SweepRecord(uint32_t handle, size_t& steps) {
   if (record.forms == 0) {
     return;
   }
+  if (RemoveDroppedForms(record) == 0) {
+    return;
+  }
+  Spend(steps, kRemovalSteps);
+  if (record.forms == 0) {
+    Vanished(handle);
+  }
+}
+
+size_t PrefixIndex::RemoveDroppedForms(Record& record) {
   const size_t removed = records_->RemoveForms(record, [&](const FormEntry& form) {
     Source& source = sources_[form.source];
     const bool goes = source.state == SourceState::kDropped;
     source.forms -= goes ? 1 : 0;
     return goes;
   });
-  if (removed == 0) {
-    return;
-  }
   forms_ -= removed;
-  Spend(steps, kRemovalSteps);
-  if (record.forms == 0) {
-    Vanished(handle);
-  }
+  return removed;
 }
 
 }  // namespace tokura::coordinator

@@ -39,12 +39,18 @@ void ServerMaintenance::Wake() {
 }
 
 void ServerMaintenance::Slice() {
-  if (context_->inventory->Work(kSliceSteps)) {
+  // With many members it takes as long as a slice to find out whether orphans may be told.
+  const bool waiting = context_->index->stats().orphans_waiting > 0;
+  const bool told =
+      waiting && orphans_.Open(context_->state, *context_->inventory, executor_.Now());
+  if (context_->index->Work(kSliceSteps,
+                            told ? PrefixIndex::Orphans::kTell : PrefixIndex::Orphans::kHold)) {
     Wake();
   }
 }
 
 void ServerMaintenance::Tick() {
+  orphans_.Open(context_->state, *context_->inventory, executor_.Now());
   Wake();
   context_->metrics.Sample(Gauges(*context_), context_->index->stats(),
                            context_->inventory->stats());

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "common/executor.h"
+#include "coordinator/orphan_gate.h"
 #include "coordinator/server_context.h"
 
 namespace tokura::coordinator {
@@ -25,6 +26,7 @@ class ServerMaintenance : public std::enable_shared_from_this<ServerMaintenance>
 
   const std::shared_ptr<ServerContext> context_;  // owners: see ServerContext
   Executor& executor_;
+  OrphanGate orphans_;
   bool posted_ = false;
 };
 

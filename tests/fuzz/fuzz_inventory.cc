@@ -90,9 +90,12 @@ class Session {
       case 1:
         inventory_->Forget(kNodes[input_.Below(3)]);
         return;
-      case 2:
-        inventory_->Work(input_.Byte());
+      case 2: {
+        const size_t steps = input_.Byte();
+        index_->Work(steps, input_.Below(2) == 0 ? PrefixIndex::Orphans::kTell
+                                                 : PrefixIndex::Orphans::kHold);
         return;
+      }
       case 3:
         Locate();
         return;

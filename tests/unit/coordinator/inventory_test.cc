@@ -79,7 +79,7 @@ class InventoryTest : public testing::Test {
   uint32_t Found(uint32_t blocks = 100) { return fixture_.Locate(blocks).prefix_blocks; }
   const NodeLife& Life() { return *inventory_.Find("n"); }
   void Settle() {
-    while (inventory_.Work(100)) {
+    while (fixture_.index->Work(100, PrefixIndex::Orphans::kTell)) {
     }
     EXPECT_TRUE(fixture_.index->CheckInvariants().ok()) << fixture_.index->CheckInvariants();
   }
@@ -222,26 +222,45 @@ TEST_F(InventoryTest, AForgottenNodeIsNotFound) {
   EXPECT_EQ(inventory_.stats().lives, 0u);
 }
 
-TEST_F(InventoryTest, OrphansWaitUntilEveryInventoryIsComplete) {
+TEST_F(InventoryTest, WithoutRoomForANewLifeTheOldOneStays) {
   Apply(Hold(Chunk(5, 1, 0, true), 1, 3));
-  const NodeSlot other = inventory_.Admit("other", 1).value();
-  Apply(Lose(Batch(5, 6), 1, 1));
+  for (size_t i = 1; i < Inventory::kLivesMax; ++i) {
+    ASSERT_TRUE(inventory_.Admit("n" + std::to_string(i), 1).ok());
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(inventory_.Admit("n", 8).status()));
+  EXPECT_EQ(Life().incarnation, 7u);
+  EXPECT_EQ(Life().slot, slot_);
+  EXPECT_EQ(Found(), 3u);
+}
+
+TEST_F(InventoryTest, EveryBatchIsCountedOnce) {
+  Apply(Hold(Batch(3, 5), 1, 2));            // of no use before a snapshot
+  Apply(Hold(Chunk(5, 1, 0, false), 1, 2));  // applied
+  Apply(Hold(Chunk(5, 1, 2, true), 5, 6));   // a chunk is missing
+  Apply(Hold(Chunk(5, 2, 0, true), 1, 2));   // applied
+  Apply(Hold(Batch(5, 6), 3, 3));            // applied
+  Apply(Hold(Batch(4, 5), 3, 3));            // known
+  Apply(Hold(Batch(7, 8), 4, 4));            // a gap
+  Apply(Hold(Chunk(8, 3, 0, false), 1, 4));  // applied
+  Apply(Hold(Batch(9, 10), 5, 5));           // a gap in the snapshot under way
+  EXPECT_EQ(inventory_.stats().batches, 4u);
+  EXPECT_EQ(inventory_.stats().gaps, 3u);
+  EXPECT_EQ(inventory_.stats().stale_batches, 2u);
+  EXPECT_EQ(inventory_.stats().refused_batches, 0u);
+}
+
+// A link that breaks in every snapshot, faster than old ones are swept.
+TEST_F(InventoryTest, ManySnapshotsThatWaitToBeSweptLeaveRoomForTheLast) {
+  for (uint64_t snapshot = 1; snapshot <= 3 * PrefixIndex::kFormsMax; ++snapshot) {
+    Apply(Hold(Chunk(5, snapshot, 0, false), 1, 4));
+  }
+  Apply(Hold(Chunk(5, 1000, 0, true), 1, 4));
+  EXPECT_EQ(Found(), 4u);
+  EXPECT_EQ(fixture_.index->stats().refused_forms, 0u);
   Settle();
-  EXPECT_TRUE(fixture_.sink.orphaned.empty()) << "the other node may have it";
-  proto::InventoryBatch batch = Hold(Chunk(0, 1, 0, true), 1, 1);
-  batch.set_node("other");
-  batch.set_incarnation(1);
-  Apply(batch);
-  Settle();
-  EXPECT_TRUE(fixture_.sink.orphaned.empty()) << "and it has";
-  batch = Lose(Batch(0, 1), 1, 1);
-  batch.set_node("other");
-  batch.set_incarnation(1);
-  Apply(batch);
-  Settle();
-  EXPECT_EQ(fixture_.sink.orphaned,
-            (NodeBlocks{{slot_, IndexFixture::Key(2)}, {slot_, IndexFixture::Key(3)}}));
-  EXPECT_NE(other, slot_);
+  EXPECT_EQ(Found(), 4u);
+  EXPECT_EQ(fixture_.index->stats().forms, 4u);
+  EXPECT_EQ(fixture_.index->stats().sources_swept, 0u);
 }
 
 TEST_F(InventoryTest, MalformedBatchesAreRefusedWhole) {
@@ -363,7 +382,7 @@ TEST_F(InventoryTest, AnyHistoryEndsWithWhatTheNodeHas) {
       EXPECT_EQ(inventory_.Blocks(slot_), blocks);
       EXPECT_EQ(Found(), prefix);
     }
-    inventory_.Work(below(50));
+    fixture_.index->Work(below(50), PrefixIndex::Orphans::kTell);
   }
   EXPECT_GT(compared, 100u);
   Settle();
