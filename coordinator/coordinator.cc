@@ -81,7 +81,7 @@ std::string Instance(RandomSource& random) {
 // INVALID_ARGUMENT: the policy file.
 absl::StatusOr<std::unique_ptr<ClusterView>> MakeView(Coordinator::Dependencies& dependencies,
                                                       const CoordinatorOptions& options,
-                                                      PlantedBugs bugs) {
+                                                      uint64_t incarnation, PlantedBugs bugs) {
   TOKURA_ASSIGN_OR_RETURN(const std::optional<net::Address> followed,
                           ReadMetadata(options.metadata));
   if (followed.has_value()) {
@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<ClusterView>> MakeView(Coordinator::Dependencies&
   }
   MembershipHolder::Options holder;
   holder.membership.holder = options.name;
+  holder.membership.life = incarnation;
   holder.membership.segment_blocks = options.segment_blocks;
   holder.membership.join_ramp = options.join_ramp;
   holder.membership.suspect_after = options.suspect_after;
@@ -291,7 +292,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Dependencies de
   index.hash_seed = dependencies.random.Next();
   TOKURA_ASSIGN_OR_RETURN(context->index, PrefixIndex::Create(index, context->nodes));
   context->inventory = std::make_unique<Inventory>(*context->index, bugs);
-  TOKURA_ASSIGN_OR_RETURN(context->view, MakeView(dependencies, context->options, bugs));
+  TOKURA_ASSIGN_OR_RETURN(context->view,
+                          MakeView(dependencies, context->options, context->incarnation, bugs));
   return std::make_unique<CoordinatorImpl>(dependencies.transport, std::move(context));
 }
 

@@ -16,6 +16,7 @@ constexpr absl::StatusCode kResults[] = {
     absl::StatusCode::kOk,
     absl::StatusCode::kInvalidArgument,
     absl::StatusCode::kResourceExhausted,
+    absl::StatusCode::kNotFound,
     absl::StatusCode::kFailedPrecondition,
     absl::StatusCode::kCancelled,
     absl::StatusCode::kUnavailable,

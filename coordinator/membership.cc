@@ -79,7 +79,7 @@ void Membership::Restore(const Metadata& kept, TimePoint now) {
 
 void Membership::SetPolicy(Policy policy) {
   policy_ = std::move(policy);
-  policy_version_ = 0;
+  policy_changed_ = true;
   policy_revision_ = ++revision_;
 }
 
@@ -275,8 +275,8 @@ std::optional<Membership::Draft> Membership::NextDraft(TimePoint now) const {
   draft.state.set_segment_blocks(options_.segment_blocks);
   draft.state.set_holder(options_.holder);
   draft.metadata.epoch = epoch;
+  draft.state.set_policy_version(NextPolicyVersion(epoch));
   if (policy_) {
-    draft.state.set_policy_version(policy_version_ == 0 ? epoch : policy_version_);
     draft.state.mutable_rules()->Assign(policy_->rules.begin(), policy_->rules.end());
     draft.metadata.policy = policy_->text;
   }
@@ -289,13 +289,16 @@ std::optional<Membership::Draft> Membership::NextDraft(TimePoint now) const {
   return draft;
 }
 
+uint64_t Membership::NextPolicyVersion(uint64_t epoch) const {
+  return policy_changed_ ? std::max({epoch, options_.life, policy_version_ + 1}) : policy_version_;
+}
+
 void Membership::Publish(const Draft& draft) {
   TOKURA_CHECK(draft.state.epoch() > published_.epoch());
   published_ = draft.state;
   published_revision_ = draft.revision;
-  if (policy_version_ == 0 && draft.revision >= policy_revision_) {
-    policy_version_ = published_.policy_version();
-  }
+  policy_version_ = published_.policy_version();
+  policy_changed_ = policy_changed_ && draft.revision < policy_revision_;
   for (const proto::Member& member : published_.members()) {
     const auto it = nodes_.find(member.node());
     if (member.state() == proto::Member::LEAVING && it != nodes_.end() &&

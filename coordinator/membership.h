@@ -33,6 +33,7 @@ class Membership {
  public:
   struct Options {
     std::string holder;  // name of this coordinator
+    uint64_t life = 0;   // incarnation of its process: versions of the rules are not below it
     uint32_t segment_blocks = 32;
     Duration join_ramp = std::chrono::seconds(60);
     Duration suspect_after = std::chrono::milliseconds(1000);
@@ -115,6 +116,7 @@ class Membership {
   void Judge(const std::string& name, Node& node, TimePoint now);
   void SetState(Node& node, State state);
   void SetShare(Node& node, TimePoint now);
+  uint64_t NextPolicyVersion(uint64_t epoch) const;
   proto::Member MemberOf(const std::string& name, const Node& node) const;
   bool Forming(TimePoint now) const { return now < forming_until_; }
 
@@ -123,7 +125,10 @@ class Membership {
   std::map<std::string, Node> nodes_;
   size_t members_ = 0;
   std::optional<Policy> policy_;
-  uint64_t policy_version_ = 0;   // the epoch that brought these rules; 0: none yet
+  // Of the rules in force, even of none: the epoch that brought them, but not below the life of
+  // this process, so that a state of another life under the same epoch is known as another one.
+  uint64_t policy_version_ = 0;
+  bool policy_changed_ = true;    // since policy_version_ was published
   uint64_t policy_revision_ = 0;  // of the draft that has them first
   proto::ClusterState published_;
   uint64_t revision_ = 0;  // of the draft

@@ -460,6 +460,22 @@ TEST_F(MembershipTest, RulesGoWithTheStateAndTheirVersionRises) {
   EXPECT_EQ(membership_->published().policy_version(), 4u);
 }
 
+TEST_F(MembershipTest, StatesOfTwoLivesUnderOneEpochDifferInTheVersionOfTheirRules) {
+  options_.life = 1000;
+  Restart();
+  Register(NodeRequest("a", 100, 'a')).IgnoreError();
+  EXPECT_EQ(Publish(), 1u);
+  EXPECT_EQ(membership_->published().policy_version(), 1000u) << "none are rules, too";
+  membership_->SetPolicy({});
+  EXPECT_EQ(Publish(), 2u);
+  EXPECT_EQ(membership_->published().policy_version(), 1001u);
+  options_.life = 2000;
+  Restart();
+  Register(NodeRequest("b", 100, 'b')).IgnoreError();
+  EXPECT_EQ(Publish(), 1u);
+  EXPECT_EQ(membership_->published().policy_version(), 2000u);
+}
+
 TEST_F(MembershipTest, MembersAndNamesAreBounded) {
   for (size_t i = 0; i < Membership::kMembersMax; ++i) {
     ASSERT_TRUE(Register(NodeRequest(absl::StrCat("n", i), 100, 'a')).ok());

@@ -159,6 +159,42 @@ TEST_F(ServerFollowerTest, AFollowersWatchAloneTellsANewHolderTheEpoch) {
   EXPECT_EQ(follower_.coordinator->accounting().members, 0u);
 }
 
+TEST_F(ServerFollowerTest, AStateOfAnotherLifeOfTheHolderUnderTheSameEpochReplacesTheOld) {
+  StartNode("node-a", 10, &holder_);
+  ASSERT_TRUE(AtEpoch(follower_, 1));
+  Kill(holder_);
+  TestCoordinator& restarted = RestartHolder();
+  // It has not been told of any epoch yet: for it the cluster is a new one.
+  TestNode node = StartNode("node-b", 20, &restarted);
+  TestPeer& client = Connect({}, &follower_);
+  ASSERT_EQ(Members(Watch(client, 0)), "node-a:UP");
+  ReportFor({&node}, seconds(2));
+  const proto::ClusterState state = Watch(client, 0);
+  EXPECT_EQ(state.epoch(), 1u);
+  EXPECT_EQ(Members(state), "node-b:UP");
+}
+
+TEST_F(ServerFollowerTest, OrphansWaitForMembersThatHaveNotRegisteredHereYet) {
+  TestNode a = StartNode("node-a", 10, &holder_);
+  TestNode b = StartNode("node-b", 20, &holder_);
+  ASSERT_TRUE(RunUntil([&] { return follower_.coordinator->accounting().members == 2; }));
+  TestNode a_here = MakeNode("node-a", 10, &follower_);
+  Register(a_here);
+  Inventory(a_here, a_here.Snapshot(1, 0, 6));
+  Inventory(a_here, a_here.Drops(1, 3, 1));
+  for (int i = 0; i < 10; ++i) {
+    ReportFor({&a, &b}, milliseconds(100));
+    ASSERT_EQ(Report(a_here).orphans_size(), 0) << "node-b may have the block";
+  }
+  TestNode b_here = MakeNode("node-b", 20, &follower_);
+  Register(b_here);
+  Inventory(b_here, b_here.Snapshot(1, 0, 3));
+  ReportFor({&a, &b}, milliseconds(200));
+  const proto::ReportReply told = Report(a_here);
+  ASSERT_EQ(told.orphans_size(), 1);
+  EXPECT_EQ(told.orphans(0).keys(), ChainKeys(1, 4, 2));
+}
+
 TEST_F(ServerFollowerTest, SuspicionOfTheHolderReachesTheFollower) {
   TwoLinks silent = StartBoth("node-a", 10);
   TwoLinks steady = StartBoth("node-b", 20);

@@ -202,6 +202,8 @@ TEST_F(ServerTest, NodesMustRegisterFirstAndOnceByOneName) {
             absl::StatusCode::kNotFound);
   EXPECT_EQ(Code(node.peer->Send(net::Op::kInventory, node.Holds(1, 0, 1))),
             absl::StatusCode::kNotFound);
+  EXPECT_EQ(Requests("report", "not_found"), 1);
+  EXPECT_EQ(Requests("inventory", "not_found"), 1);
   Register(node);
   proto::RegisterRequest other = node.RegisterMessage();
   other.set_node("node-b");
@@ -214,9 +216,7 @@ TEST_F(ServerTest, RequestsOutstandingPerConnectionAreBounded) {
   StartCoordinator(options);
   StartNode("node-a", 10);
   TestPeer& client = Connect();
-  const uint64_t epoch = Watch(client, 0).epoch();
-  proto::WatchRequest watch;
-  watch.set_known_epoch(epoch);
+  const proto::WatchRequest watch = WatchMessage(Watch(client, 0));
   client.Send(net::Op::kWatch, watch);
   client.Send(net::Op::kWatch, watch);
   EXPECT_EQ(Code(client.Send(net::Op::kWatch, watch)), absl::StatusCode::kResourceExhausted);
@@ -288,8 +288,7 @@ TEST_F(ServerTest, DrainAnswersWhatWaitsSaysGoodbyeAndRefusesTheRest) {
   TestCoordinator& coordinator = StartCoordinator(SmallOptions());
   TestNode node = StartNode("node-a", 10);
   TestPeer& client = Connect();
-  proto::WatchRequest watch;
-  watch.set_known_epoch(Watch(client, 0).epoch());
+  const proto::WatchRequest watch = WatchMessage(Watch(client, 0));
   const TestPeer::Sent waiting = client.Send(net::Op::kWatch, watch, seconds(60));
   RunFor(milliseconds(10));
   EXPECT_FALSE(waiting.call->answered());

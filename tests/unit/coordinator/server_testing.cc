@@ -318,6 +318,13 @@ proto::LocateReply ServerTest::Locate(TestPeer& client, const proto::LocateReque
   return Await(client.Send(net::Op::kLocate, request)).As<proto::LocateReply>();
 }
 
+proto::WatchRequest ServerTest::WatchMessage(const proto::ClusterState& known) {
+  proto::WatchRequest request;
+  request.set_known_epoch(known.epoch());
+  request.set_known_policy_version(known.policy_version());
+  return request;
+}
+
 proto::ClusterState ServerTest::Watch(TestPeer& client, uint64_t known_epoch) {
   proto::WatchRequest request;
   request.set_known_epoch(known_epoch);

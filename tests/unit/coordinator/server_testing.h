@@ -167,6 +167,8 @@ class ServerTest : public ::testing::Test {
     return Locate(client, LocateMessage(chain, count)).prefix_blocks();
   }
   proto::ClusterState Watch(TestPeer& client, uint64_t known_epoch);
+  // Of somebody to whom only what comes after `known` is news.
+  static proto::WatchRequest WatchMessage(const proto::ClusterState& known);
   // The members' names with their states, "a:UP b:SUSPECT".
   static std::string Members(const proto::ClusterState& state);
 

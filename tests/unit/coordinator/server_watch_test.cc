@@ -32,8 +32,7 @@ TEST_F(ServerTest, WatchIsAnsweredWhenTheMembersChange) {
   StartCoordinator(SmallOptions());
   StartNode("node-a", 10);
   TestPeer& client = Connect();
-  proto::WatchRequest watch;
-  watch.set_known_epoch(Watch(client, 0).epoch());
+  const proto::WatchRequest watch = WatchMessage(Watch(client, 0));
   const TestPeer::Sent waiting = client.Send(net::Op::kWatch, watch, seconds(60));
   RunFor(milliseconds(200));
   EXPECT_FALSE(waiting.call->answered());
@@ -51,8 +50,7 @@ TEST_F(ServerTest, WatchIsAnsweredAtHalfItsDeadlineWithWhatIsCurrent) {
   StartCoordinator(options);
   StartNode("node-a", 10);
   TestPeer& client = Connect();
-  proto::WatchRequest watch;
-  watch.set_known_epoch(Watch(client, 0).epoch());
+  const proto::WatchRequest watch = WatchMessage(Watch(client, 0));
   const TimePoint asked = client.host().loop().Now();
   const TestPeer::Sent waiting = client.Send(net::Op::kWatch, watch, seconds(2));
   EXPECT_EQ(Await(waiting).As<proto::ClusterState>().epoch(), watch.known_epoch());
@@ -74,8 +72,7 @@ TEST_F(ServerTest, WatchesPerConnectionAreBoundedAndCancelMakesRoom) {
   StartCoordinator(SmallOptions());  // Without nodes nothing changes.
   TestPeer& client = Connect();
   TestPeer& other = Connect();
-  proto::WatchRequest watch;
-  watch.set_known_epoch(Watch(client, 0).epoch());
+  const proto::WatchRequest watch = WatchMessage(Watch(client, 0));
   std::vector<TestPeer::Sent> waiting;
   for (size_t i = 0; i < WatchList::kPerConnectionMax; ++i) {
     waiting.push_back(client.Send(net::Op::kWatch, watch, seconds(60)));
