@@ -72,9 +72,11 @@ std::vector<Introductions::Node> AcquireOperation::Expected() const {
 void AcquireOperation::AskHolders() {
   Divide();
   std::vector<Question> questions;
-  for (const Share& share : shares_) {
-    questions.push_back(
-        MakeQuestion(share, *core_.directory.Find(share.holder.node, share.holder.incarnation)));
+  for (Share& share : shares_) {
+    NodeLink& link = *core_.directory.Find(share.holder.node, share.holder.incarnation);
+    // What one request cannot carry is not held.
+    share.blocks.resize(std::min(share.blocks.size(), KeysMax(link)));
+    questions.push_back(MakeQuestion(share, link));
   }
   const Duration waited = core_.executor.Now() - begun_;
   Ask(net::Op::kAcquire, std::move(questions), core_.options.progress_timeout - waited);
@@ -104,10 +106,8 @@ FanOut::Question AcquireOperation::MakeQuestion(const Share& share, NodeLink& li
   const Match& match = request_.match;
   auto body = std::make_unique<proto::AcquireRequest>();
   body->set_fingerprint(match.fingerprint.bytes.data(), Fingerprint::kBytes);
-  const size_t count = std::min(share.blocks.size(), KeysMax(link));
   const bool ids_known = match.content_ids.size() == match.keys.size();
-  for (size_t i = 0; i < count; ++i) {
-    const size_t block = share.blocks[i];
+  for (const size_t block : share.blocks) {
     body->mutable_keys()->append(reinterpret_cast<const char*>(match.keys[block].bytes.data()),
                                  BlockKey::kBytes);
     if (ids_known) {

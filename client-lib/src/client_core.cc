@@ -425,6 +425,7 @@ absl::Status ClientCoreImpl::SetNodes(const std::vector<std::string>& nodes) {
 
 void ClientCoreImpl::OnClusterState(const proto::ClusterState& state) {
   std::vector<net::Address> addresses;
+  std::set<std::string> reborn;  // addresses of lives that are new
   up_members_.clear();
   for (const proto::Member& member : state.members()) {
     const absl::StatusOr<net::Address> address = net::Address::Parse(member.address());
@@ -440,12 +441,20 @@ void ClientCoreImpl::OnClusterState(const proto::ClusterState& state) {
   }
   for (const proto::Member& member : state.members()) {
     uint64_t& highest = incarnations_[member.node()];
+    if (member.incarnation() > highest) {
+      reborn.insert(member.address());
+    }
     highest = std::max(highest, member.incarnation());
     Fence(member.node(), highest, nullptr);
   }
   // Who heard of operations that ended by this may have had the client shut down.
   if (!shutting_down_) {
     SetLinks(addresses);
+    for (const std::shared_ptr<NodeLink>& link : links_) {
+      if (reborn.count(link->address().ToString()) > 0) {
+        link->MeetAgain();
+      }
+    }
     TellOfChange();
   }
 }

@@ -238,14 +238,16 @@ void GetOperation::AskForPending() {
   }
 }
 
-bool GetOperation::AwaitsNode(const Block& block,
-                              std::vector<Introductions::Node>* expected) const {
+bool GetOperation::AwaitsNode(const Block& block, std::vector<Introductions::Node>* expected) {
   if (core_.maybe_cluster == nullptr || wait_over_) {
     return false;
   }
   const size_t before = expected->size();
-  for (const Match* match : {&request_.match, &relocation_.found()}) {
-    core_.maybe_cluster->introductions.AddExpectedHolders(*match, block.match_index, expected);
+  const Introductions& introductions = core_.maybe_cluster->introductions;
+  introductions.AddExpectedHolders(request_.match, block.match_index, expected);
+  introductions.AddExpectedHolders(relocation_.found(), block.match_index, expected);
+  for (size_t i = before; i < expected->size(); ++i) {
+    relocation_.Avoid((*expected)[i].name);  // should other blocks be asked for again meanwhile
   }
   return expected->size() > before;
 }

@@ -97,7 +97,7 @@ class GetOperation final : public Operation {
   LeaseToken LeaseAt(const Block& block, const NodeLink& link) const;
   // No holder of the block is connected: whether to wait for one that is expected, which joins
   // `expected`.
-  bool AwaitsNode(const Block& block, std::vector<Introductions::Node>* expected) const;
+  bool AwaitsNode(const Block& block, std::vector<Introductions::Node>* expected);
   // Once: go on when all of them are here, or will not come.
   void AwaitNodes(std::vector<Introductions::Node> expected);
   // Nobody known has the block: whether to wait for what a coordinator says.

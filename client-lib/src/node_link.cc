@@ -84,6 +84,19 @@ void NodeLink::Drop(const absl::Status& why) {
   channel_->Close(net::CloseMode::kAbort);
 }
 
+void NodeLink::MeetAgain() {
+  if (channel_) {
+    meeting_ = !announced_;  // by the attempt that is under way
+    return;
+  }
+  if (probe_timer_ == 0) {
+    return;
+  }
+  executor_.CancelTimer(std::exchange(probe_timer_, 0));
+  meeting_ = true;
+  Connect();
+}
+
 bool NodeLink::usable() const {
   return announced_ && !draining_ && breaker_.AllowsRequests() && channel_ && channel_->ready();
 }

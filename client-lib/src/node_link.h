@@ -38,7 +38,8 @@ class NodeLink final : public net::ClientChannelOwner,
     virtual void OnLinkLost(NodeLink& link, const absl::Status& why) = 0;
     // After Stop: the channel is gone and every buffer is back. The last call.
     virtual void OnLinkStopped(NodeLink& link) = 0;
-    // The first attempt to connect failed; the next one follows by itself.
+    // The node is not being met any more, because the attempt failed; the next one follows by
+    // itself.
     virtual void OnLinkFailed(NodeLink& link) = 0;
   };
   struct Options {
@@ -58,12 +59,15 @@ class NodeLink final : public net::ClientChannelOwner,
   // the breaker opens, requests are lost at once, and a probe will follow.
   void Drop(const absl::Status& why);
 
+  // A new life of the node is said to be at the address: meet it now, not after the backoff.
+  void MeetAgain();
+
   // Whether a request may be sent now.
   bool usable() const;
   // Whether the node has introduced itself, and the connection has not been lost since.
   bool up() const { return up_; }
-  // Whether the first attempt to connect, which connect_timeout bounds, has neither succeeded nor
-  // failed yet: nobody can say whether the node is there.
+  // Whether the first attempt to connect, or the first since MeetAgain, has neither succeeded nor
+  // failed yet: nobody can say whether the node is there. connect_timeout bounds it.
   bool meeting() const { return meeting_; }
   const net::Address& address() const { return options_.address; }
   // Name and incarnation of the node that answered last; empty and 0 before.

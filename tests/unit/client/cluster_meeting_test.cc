@@ -269,6 +269,24 @@ TEST_F(ClusterMeetingTest, AMemberThatIsNotKnownYetIsAskedFor) {
   EXPECT_EQ(Get(Lookup(chain), target.View()).prefix_ok(), 8u);
 }
 
+TEST_F(ClusterMeetingTest, ANodeThatIsBackIsMetAtOnce) {
+  ExpectWarnings();
+  StartCluster(1, 1);
+  nodes_[0]->Kill();
+  RunFor(seconds(7));  // so that it is tried less and less often
+  RunUntil([&] { return Metric("tokura_client_nodes", {{"breaker", "open"}}) == 1; }, seconds(3));
+  FakeNode& back = AddNode({.name = "node-0", .ip = "10.0.0.1", .incarnation = 200});
+  proto::ClusterState state = coordinators_[0]->state();
+  state.set_epoch(state.epoch() + 1);
+  state.mutable_members(0)->set_incarnation(200);
+  coordinators_[0]->Publish(state);
+  RunUntil([&] { return back.open_channels == 1; }, milliseconds(5));
+  EngineMemory source(*ns_, 4);
+  source.Randomize(1);
+  EXPECT_EQ(Put(MakeChain(*ns_, 4), source.View()).stored(), 4u);
+  EXPECT_EQ(back.blocks.size(), 4u);
+}
+
 TEST_F(ClusterMeetingTest, ALifeThatIsOverIsNotWaitedFor) {
   ExpectWarnings();
   StartCluster(1, 2);

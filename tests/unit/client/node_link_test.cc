@@ -90,6 +90,27 @@ TEST_F(NodeLinkTest, TellsOfTheFirstFailureOnly) {
   Stop(*link);
 }
 
+TEST_F(NodeLinkTest, MeetsAgainWithoutWaiting) {
+  const auto link = Make("10.0.0.1:7000");
+  OnLoop([&] { link->MeetAgain(); });
+  OnLoop([&] { link->Start(); });
+  RunUntil([&] { return owner_.failures == 1; }, seconds(5));
+  RunFor(seconds(10));
+  const FakeNode& node = AddNode();
+  OnLoop([&] { link->MeetAgain(); });
+  EXPECT_TRUE(link->meeting());
+  OnLoop([&] { link->MeetAgain(); });
+  RunUntil([&] { return owner_.ups == 1; }, milliseconds(5));
+  OnLoop([&] { link->MeetAgain(); });
+  EXPECT_FALSE(link->meeting());
+  RunFor(seconds(1));
+  EXPECT_EQ(node.hellos.size(), 1u);
+  Stop(*link);
+  OnLoop([&] { link->MeetAgain(); });
+  RunFor(seconds(1));
+  EXPECT_EQ(node.hellos.size(), 1u);
+}
+
 TEST_F(NodeLinkTest, StoppedRightAfterTheConnectionEndedItTellsSoOnce) {
   const auto link = Make("10.9.9.9:7000");
   owner_.on_failed = [](NodeLink& failed) { failed.Stop(); };
