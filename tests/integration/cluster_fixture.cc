@@ -110,11 +110,12 @@ std::unique_ptr<Client> ClusterTest::ConnectVia(const std::vector<std::string>& 
   options.coordinators = coordinators;
   auto client = Client::Create(std::move(options));
   TOKURA_CHECK(client.ok());
-  EXPECT_TRUE(WaitFor([&] {
-    const auto stats = (*client)->Stat();
-    return nodes == static_cast<size_t>(std::count_if(stats.begin(), stats.end(),
-                                                      [](const auto& stat) { return stat.ok(); }));
-  })) << "the client does not reach all nodes";
+  const absl::Status ready = (*client)->WaitReady(Scaled(std::chrono::seconds(20)));
+  EXPECT_TRUE(ready.ok()) << ready;
+  const auto stats = (*client)->Stat();
+  EXPECT_EQ(nodes, static_cast<size_t>(std::count_if(stats.begin(), stats.end(),
+                                                     [](const auto& stat) { return stat.ok(); })))
+      << "the client is ready without all nodes";
   return std::move(*client);
 }
 
