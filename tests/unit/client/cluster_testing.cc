@@ -43,7 +43,9 @@ ClusterTest::~ClusterTest() {
     other->Stop();
   }
   StopClient();
+  // While the machines of the other clients, to which they have connections, are still there.
   coordinators_.clear();
+  nodes_.clear();
 }
 
 FakeCoordinator& ClusterTest::AddCoordinator() {
