@@ -39,13 +39,14 @@ Finished Tokura(std::vector<std::string> arguments) {
   return run;
 }
 
-// Standard output of a command that succeeds, which must be one JSON object and nothing else.
+// Standard output of a command that succeeds, which must be one JSON object (or a list of rows) and
+// nothing else.
 json TokuraJson(std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--json", "-"});
   const Finished run = Tokura(std::move(arguments));
   EXPECT_EQ(run.exit_code, 0) << run.error;
   json result = json::parse(run.out, nullptr, false);
-  EXPECT_TRUE(result.is_object()) << run.out;
+  EXPECT_TRUE(result.is_object() || result.is_array()) << run.out;
   return result;
 }
 

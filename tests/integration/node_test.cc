@@ -93,7 +93,7 @@ TEST_F(NodeTest, UsageErrorsExitWithTwoAndFailuresWithOne) {
     const auto ended = process.WaitForEnd();
     return ended && WIFEXITED(*ended) ? WEXITSTATUS(*ended) : -1;
   };
-  EXPECT_EQ(exit_code({"--coordinator", "127.0.0.1:1"}), 2);
+  EXPECT_EQ(exit_code({"--coordinator", "nowhere"}), 2);
   EXPECT_EQ(exit_code({"--gpu-bytes", "1GiB"}), 2);
   EXPECT_EQ(exit_code({"--disk-path", "/tmp"}), 2);
   EXPECT_EQ(exit_code({"--listen", "0.0.0.0:0"}), 2);

@@ -157,6 +157,7 @@ void Cluster::AddNode(size_t index, net::Address address) {
     // The machine's clock is behind the one before: the holder, while it remembers that one, hands
     // out a higher incarnation.
     options.incarnation = process->host->WallMicros() - random().Below(5'000'000);
+    holder_must_remember_ = true;
   }
   process->host->loop().Enter([&] {
     auto node =

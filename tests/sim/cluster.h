@@ -53,6 +53,9 @@ class Cluster {
   // (empty, with a higher incarnation).
   void CrashNode(size_t index, SimNetwork::Death death, Duration down);
   void CrashCoordinator(size_t index, Duration down);
+  // Some node's clock went back: a holder that forgets the last incarnation of its name could hand
+  // out one below it (proto/WIRE.md names this limit), so this run's holder does not crash.
+  bool holder_must_remember() const { return holder_must_remember_; }
   void CrashClient(size_t index);
   // Drain the process as for a restart; `down` after it has ended another one starts in its place.
   void LeaveNode(size_t index, Duration down);
@@ -117,6 +120,7 @@ class Cluster {
   uint64_t superseded_ = 0;
   int replacements_ = 0;  // each on a machine of its own
   bool holder_crashed_ = false;
+  bool holder_must_remember_ = false;
   bool healed_ = false;
 };
 

@@ -165,9 +165,10 @@ void FaultInjector::SplitViews(size_t node) {
 
 void FaultInjector::InjectCoordinatorFault(Fault fault, const Target& target) {
   SimRandom& random = cluster_.random();
-  if (fault == Fault::kCoordinatorCrash) {
+  const bool spared = target.coordinator == 0 && cluster_.holder_must_remember();
+  if (fault == Fault::kCoordinatorCrash && !spared) {
     cluster_.CrashCoordinator(target.coordinator, Downtime());
-  } else if (fault == Fault::kCoordinatorPause) {
+  } else if (fault == Fault::kCoordinatorPause || fault == Fault::kCoordinatorCrash) {
     PauseHost(*cluster_.coordinator(target.coordinator).host,
               random.Between(milliseconds(1), milliseconds(1500)), [] {});
   } else {
