@@ -36,9 +36,10 @@ std::string MemoryPlot(const std::vector<BenchRow>& rows) {
     const auto filled = static_cast<size_t>(std::clamp(columns, 0.0, 1.5 * kPlotColumns));
     std::string bar(filled, '#');
     bar.resize(std::max<size_t>(filled, kPlotColumns), ' ');
-    bar.insert(kPlotColumns, "|");
+    const absl::string_view text(bar);
     absl::StrAppend(&plot, "  ", row.name.substr(std::string_view(kMemoryPrefix).size()), "  ",
-                    FixedPoint(row.value, 1), " B  ", bar, "\n");
+                    FixedPoint(row.value, 1), " B  ", text.substr(0, kPlotColumns), "|",
+                    text.substr(kPlotColumns), "\n");
   }
   return plot.empty() ? ""
                       : absl::StrCat("\nIndex memory per block; | is the limit of ",
