@@ -25,7 +25,7 @@ class InventoryFeed {
   // Most of a batch, by default no more than a coordinator takes. Each holds at least one key with
   // kInventoryFormsMax forms.
   struct Limits {
-    size_t keys = 1024;  // described at once, within a millisecond of the I/O thread
+    size_t keys = 1024;  // described at once: what a batch takes of the I/O thread
     size_t forms = 8192;
     size_t bytes = size_t{512} << 10;
   };

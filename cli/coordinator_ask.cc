@@ -30,6 +30,16 @@ std::string Missing(const proto::NodesReply& reply, const std::vector<std::strin
   return missing;
 }
 
+absl::StatusOr<proto::NodesReply> AskOne(net::UcxTransport& transport, const net::Address& address,
+                                         Duration timeout) {
+  TOKURA_ASSIGN_OR_RETURN(
+      const auto session,
+      PolledSession::Connect(transport, address, {.name = "tokura-cli", .patience = timeout}));
+  proto::NodesReply reply;
+  TOKURA_RETURN_IF_ERROR(session->Ask(net::Op::kNodes, proto::NodesRequest(), &reply));
+  return reply;
+}
+
 }  // namespace
 
 absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& coordinators,
@@ -47,14 +57,11 @@ absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& co
     // A silent one leaves the others their share of the time.
     const Duration share =
         (deadline - SystemClock().Now()) / static_cast<int64_t>(addresses.size() - i);
-    proto::NodesReply reply;
-    auto session =
-        PolledSession::Connect(*transport, addresses[i], {.name = "tokura-cli", .patience = share});
-    why = session.ok() ? (*session)->Ask(net::Op::kNodes, proto::NodesRequest(), &reply)
-                       : session.status();
-    if (why.ok()) {
+    auto reply = AskOne(*transport, addresses[i], share);
+    if (reply.ok()) {
       return reply;
     }
+    why = reply.status();
     why = absl::Status(why.code(), absl::StrCat(coordinators[i], ": ", why.message()));
   }
   return why;
@@ -62,15 +69,22 @@ absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& co
 
 absl::Status WaitForNodes(const std::string& coordinator, const std::vector<std::string>& nodes,
                           Duration timeout) {
+  TOKURA_ASSIGN_OR_RETURN(const net::Address address, net::Address::Parse(coordinator));
+  TOKURA_ASSIGN_OR_RETURN(const auto context, net::UcxContext::Create({}));
+  TOKURA_ASSIGN_OR_RETURN(const auto transport, net::UcxTransport::Create(*context, {}));
   const TimePoint deadline = SystemClock().Now() + timeout;
   std::string missing;
-  do {
-    const auto reply = AskForNodes({coordinator}, deadline - SystemClock().Now());
+  for (TimePoint now = SystemClock().Now(); now < deadline; now = SystemClock().Now()) {
+    const auto reply = AskOne(*transport, address, deadline - now);
     missing = reply.ok() ? Missing(*reply, nodes) : std::string(reply.status().message());
     if (missing.empty()) {
       return absl::OkStatus();
     }
-  } while (SystemClock().Now() + kAskAgainAfter < deadline);
+    const TimePoint again = SystemClock().Now() + kAskAgainAfter;
+    while (SystemClock().Now() < again) {
+      transport->Poll(again - SystemClock().Now());
+    }
+  }
   return absl::DeadlineExceededError(
       absl::StrCat("the coordinator at ", coordinator, " does not have all nodes: ", missing));
 }
