@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/check.h"
-#include "proto/sha256.h"
+#include "common/sha256.h"
 
 namespace tokura::coordinator {
 namespace {

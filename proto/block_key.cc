@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "proto/sha256.h"
+#include "common/sha256.h"
 
 namespace tokura {
 namespace {

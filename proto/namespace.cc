@@ -3,8 +3,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
-#include "proto/sha256.h"
 
 namespace tokura {
 namespace {

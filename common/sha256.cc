@@ -1,4 +1,4 @@
-#include "proto/sha256.h"
+#include "common/sha256.h"
 
 #include <bit>
 #include <limits>
