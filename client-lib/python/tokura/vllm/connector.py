@@ -44,6 +44,7 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         options = parse_options(transfer.kv_connector_extra_config)
         self._options = options
         self._groups = compat.read_groups(kv_cache_config)
+        _check_blocks(options, self._groups)
         is_worker = role == KVConnectorRole.WORKER
         self._parallelism = compat.read_parallelism(vllm_config, kv_cache_config, is_worker)
         identity = ModelIdentity(options, vllm_config, self._groups, self._parallelism)
@@ -77,8 +78,8 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             )
         if compat.failure_policy(self._vllm_config) != "recompute":
             logger.warning(
-                "kv_load_failure_policy is %r: a request whose blocks are lost between promise and load "
-                '(a node that dies, say) FAILS. Set "kv_load_failure_policy": "recompute" in '
+                "kv_load_failure_policy is %r: a request whose blocks are lost between promise and "
+                'load (a node that dies, say) FAILS. Set "kv_load_failure_policy": "recompute" in '
                 "--kv-transfer-config to have it computed instead.",
                 compat.failure_policy(self._vllm_config),
             )
@@ -166,8 +167,8 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         """Hit nothing that was saved up to now."""
         self._schedules().reset()
         logger.warning(
-            "Tokura: caches were reset; this engine neither hits nor adds to what others have until "
-            "it is started again."
+            "Tokura: caches were reset; this engine neither hits nor adds to what others have "
+            "until it is started again."
         )
         return True
 
@@ -260,6 +261,16 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if self._scheduler is not None:
             self._scheduler.close()
         _return_client(self._options)
+
+
+def _check_blocks(options: Options, groups: list[compat.GroupInfo]) -> None:
+    for group in groups:
+        page, block = group.page_tokens, options.block_tokens
+        if page % block and block % page:
+            raise ValueError(
+                f"tokura: block_tokens ({block}) must divide the engine's pages of {page} tokens, "
+                "or be a multiple of them"
+            )
 
 
 def _engine_hash_tokens(options: Options, vllm_config: Any, groups: list[compat.GroupInfo]) -> int:
