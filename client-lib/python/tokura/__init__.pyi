@@ -502,7 +502,10 @@ class Future(Generic[T]):
 @final
 class GetFuture(Future[GetResult]):
     def layer_done(self, layer: int, *, group: int = 0) -> bool:
-        """Whether a layer (counted within its group, from 0) is complete for every block that is OK so far, or the get ended."""
+        """Whether a layer (counted within its group, from 0) is complete for every block that did not fail, or the get ended.
+
+        Without ``track_layers`` layers are done when the get is.
+        """
     def wait_layer(self, layer: int, *, group: int = 0, timeout: float | None = None) -> bool:
         """Wait until layer_done, at most ``timeout``; return layer_done."""
 
@@ -606,11 +609,13 @@ class Client:
         blocks: int | None = None,
         first_layer: int = 0,
         layers: int | None = None,
+        track_layers: bool = False,
         deadline: float | None = None,
     ) -> GetResult:
         """Fetch blocks [first_block, first_block + blocks) of ``match`` into ``view`` (None: all to the end).
 
-        ``first_layer``, ``layers``: a range within every group. Several gets of one block (layer ranges, shards) have it from
+        ``track_layers``: tell which layers are done (GetFuture.wait_layer); blocks whose first layers a caller may have seen are
+        then not tried at another node. ``first_layer``, ``layers``: a range within every group. Several gets of one block (layer ranges, shards) have it from
         one writer only when the match is held. ``deadline`` None: progress_timeout without progress plus twice the predicted
         transfer. InvalidArgument: the view does not fit the namespace, or is read-only.
         """
@@ -667,6 +672,7 @@ class Client:
         blocks: int | None = None,
         first_layer: int = 0,
         layers: int | None = None,
+        track_layers: bool = False,
         deadline: float | None = None,
     ) -> GetFuture: ...
     def start_put(
