@@ -1,0 +1,35 @@
+#include "kernels/exemplars.h"
+
+#include <algorithm>
+
+namespace tokura::kernels {
+
+uint32_t ExemplarOffset(uint32_t index, uint32_t count, uint32_t window) {
+  const uint32_t span =
+      window == 0 ? kExemplarSpan : std::clamp<uint32_t>(window / 2, 1, kExemplarSpan);
+  if (count <= 1) {
+    return 1;
+  }
+  return 1 + (2 * (span - 1) * index + (count - 1)) / (2 * (count - 1));
+}
+
+size_t ExemplarTileFloats(uint32_t count, uint32_t k_dim) {
+  return size_t{(count + kExemplarLanes - 1) / kExemplarLanes} * k_dim * kExemplarLanes;
+}
+
+void AppendExemplarRows(const Exemplars& exemplars, uint64_t last_position,
+                        std::vector<float>* out) {
+  std::vector<Rotation> rotations(exemplars.rope.pairs());
+  RotationsAt(exemplars.turns, last_position, rotations);
+  for (uint32_t i = 0; i < exemplars.count; ++i) {
+    const float* tile =
+        exemplars.tiles + size_t{i / kExemplarLanes} * exemplars.k_dim * kExemplarLanes;
+    const size_t begin = out->size();
+    for (uint32_t c = 0; c < exemplars.k_dim; ++c) {
+      out->push_back(tile[size_t{c} * kExemplarLanes + i % kExemplarLanes]);
+    }
+    Rotate(exemplars.rope, rotations, out->data() + begin);
+  }
+}
+
+}  // namespace tokura::kernels
