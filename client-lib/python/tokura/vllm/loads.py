@@ -118,6 +118,7 @@ class Load:
                 view,
                 first_block=blocks.start,
                 blocks=len(blocks),
+                track_layers=not self.job.asynchronous and self._options.layerwise,
                 max_error=self._options.max_error,
                 allow_summary=self._options.allow_summary,
             )

@@ -342,6 +342,7 @@ class Client:
         blocks=None,
         first_layer=0,
         layers=None,
+        track_layers=False,
         deadline=None,
     ):
         return store.start("get", lambda: self._get(namespace, match, view, range(first_block, first_block + blocks)))

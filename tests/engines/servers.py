@@ -1,0 +1,108 @@
+"""A coordinator and nodes of this test, and what can be done to them."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+START_SECONDS = 20.0
+
+
+class Server:
+    """One program, started with its addresses in a port file."""
+
+    def __init__(self, program: str, arguments: list[str], directory: pathlib.Path, name: str) -> None:
+        self.name = name
+        self._program = program
+        self._arguments = arguments
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.data = "127.0.0.1:0"
+        self.admin = "127.0.0.1:0"
+
+    def start(self) -> None:
+        """Start it, where it was before if it ran before, and wait until it serves."""
+        ports = self._directory / f"{self.name}.ports"
+        ports.unlink(missing_ok=True)
+        command = [self._program, "--name", self.name, "--listen", self.data, "--admin", self.admin]
+        command += ["--port-file", str(ports), *self._arguments]
+        log = open(self._directory / f"{self.name}.log", "ab")
+        self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        log.close()
+        end = time.monotonic() + START_SECONDS
+        while not ports.exists():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{self.name} does not start; see {self._directory}")
+            time.sleep(0.02)
+        found = dict(line.split("=", 1) for line in ports.read_text().split())
+        self.data, self.admin = found["data"], found["admin"]
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Stop it without ending it."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+
+class Cluster:
+    """One coordinator and two nodes; a prefix is spread over both."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, host_bytes: str = "2GiB") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.coordinator = Server(
+            str(programs / "tokura-coordinator"), ["--segment-blocks", "2", "--join-ramp", "0s"], directory, "c0"
+        )
+        self.nodes: dict[str, Server] = {}
+        self.coordinator.start()
+        node = ["--coordinator", self.coordinator.data, "--host-bytes", host_bytes, "--prefault=false"]
+        for name in ("n0", "n1"):
+            self.nodes[name] = Server(str(programs / "tokura-node"), node, directory, name)
+            try:
+                self.nodes[name].start()
+            except RuntimeError:
+                self.stop()
+                raise
+
+    def do(self, operation: str, node: str = "n0") -> None:
+        """Carry out what a run asks for."""
+        if operation == "heal":
+            self.heal()
+        elif operation == "restart_node":
+            self.nodes[node].kill()
+            self.nodes[node].start()
+        elif operation == "restart_coordinator":
+            self.coordinator.kill()
+            self.coordinator.start()
+        elif operation == "kill_coordinator":
+            self.coordinator.kill()
+        elif operation == "start_coordinator":
+            self.coordinator.start()
+        elif operation in ("kill", "pause", "resume", "start"):
+            getattr(self.nodes[node], operation)()
+        else:
+            raise ValueError(operation)
+
+    def heal(self) -> None:
+        """Make everything run again, empty."""
+        for server in (*self.nodes.values(), self.coordinator):
+            server.kill()
+        self.coordinator.start()
+        for server in self.nodes.values():
+            server.start()
+
+    def stop(self) -> None:
+        """End all of it."""
+        for server in (*self.nodes.values(), self.coordinator):
+            server.kill()
