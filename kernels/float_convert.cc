@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "kernels/float8.h"
 
 namespace tokura::kernels {
 namespace {
@@ -28,7 +29,7 @@ void Narrow(const float* in, size_t count, std::byte* out) {
 }  // namespace
 
 bool ConvertsToFloat(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  return DTypeBytes(dtype) != 0;
 }
 
 void ToFloat(DType dtype, const std::byte* in, size_t count, float* out) {
@@ -40,6 +41,10 @@ void ToFloat(DType dtype, const std::byte* in, size_t count, float* out) {
     std::memcpy(out, in, count * sizeof(float));
   } else if (dtype == DType::kFloat16) {
     Widen<HalfToFloat>(in, count, out);
+  } else if (dtype == DType::kFloat8E4M3) {
+    for (size_t i = 0; i < count; ++i) {
+      out[i] = Float8ToFloat(static_cast<uint8_t>(in[i]));
+    }
   } else {
     Widen<BFloat16ToFloat>(in, count, out);
   }
@@ -54,6 +59,10 @@ void FromFloat(DType dtype, const float* in, size_t count, std::byte* out) {
     std::memcpy(out, in, count * sizeof(float));
   } else if (dtype == DType::kFloat16) {
     Narrow<FloatToHalf>(in, count, out);
+  } else if (dtype == DType::kFloat8E4M3) {
+    for (size_t i = 0; i < count; ++i) {
+      out[i] = static_cast<std::byte>(FloatToFloat8(in[i]));
+    }
   } else {
     Narrow<FloatToBFloat16>(in, count, out);
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Conversions between fp32, fp16 and bf16, exact or rounded to nearest even, bit for bit the same
-// on every machine: integer arithmetic, and float additions only of normal numbers, so that
+// Conversions between fp32, fp16, bf16 and fp8, exact or rounded to nearest even, bit for bit the
+// same on every machine: integer arithmetic, and float additions only of normal numbers, so that
 // flush-to-zero modes do not matter. Branch-free, so that loops over them vectorise.
 
 #include <bit>
@@ -9,11 +9,12 @@
 #include <cstdint>
 
 #include "common/dtype.h"
+#include "kernels/host_device.h"
 
 namespace tokura::kernels {
 
 // Exact. NaNs keep their sign and payload.
-inline float HalfToFloat(uint16_t half) {
+TOKURA_HOST_DEVICE inline float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t shifted = static_cast<uint32_t>(half & 0x7fffu) << 13;
   const uint32_t exponent = shifted & 0x0f800000u;
@@ -26,7 +27,7 @@ inline float HalfToFloat(uint16_t half) {
 }
 
 // Round to nearest even; beyond 65519.99… infinity; a NaN stays a NaN, quiet.
-inline uint16_t FloatToHalf(float value) {
+TOKURA_HOST_DEVICE inline uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -43,22 +44,23 @@ inline uint16_t FloatToHalf(float value) {
 }
 
 // Exact.
-inline float BFloat16ToFloat(uint16_t value) {
+TOKURA_HOST_DEVICE inline float BFloat16ToFloat(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
 // Round to nearest even; a NaN stays a NaN, quiet.
-inline uint16_t FloatToBFloat16(float value) {
+TOKURA_HOST_DEVICE inline uint16_t FloatToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const uint32_t quiet = (bits >> 16) | 0x40u;
   return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-// True for float32, float16 and bfloat16, the types that the array conversions accept.
+// True for the types that the array conversions accept: all of them.
 bool ConvertsToFloat(DType dtype);
 
-// Convert `count` elements. `in` and `out` need no alignment and do not overlap.
+// Convert `count` elements. `in` and `out` need no alignment and do not overlap. To float8 e4m3,
+// which has no infinities, values beyond its largest become that.
 void ToFloat(DType dtype, const std::byte* in, size_t count, float* out);
 void FromFloat(DType dtype, const float* in, size_t count, std::byte* out);
 

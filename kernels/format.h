@@ -10,7 +10,7 @@
 namespace tokura::kernels::format {
 
 inline constexpr uint16_t kMajor = 0;
-inline constexpr uint16_t kRevision = 1;  // raised with every change of bytes
+inline constexpr uint16_t kRevision = 2;  // raised with every change of bytes
 
 // "TOKURAKV" as eight bytes.
 inline constexpr uint8_t kMagic[8] = {'T', 'O', 'K', 'U', 'R', 'A', 'K', 'V'};
@@ -39,16 +39,20 @@ struct Side {
   uint8_t grouping;
   uint8_t zero;
   uint8_t transform;
-  uint8_t reserved;
+  uint8_t rounding;
+  uint8_t outliers;
+  uint8_t tail;
   uint16_t group_max;
+  uint16_t group_split;
+  uint32_t reserved;
 };
-static_assert(sizeof(Side) == 8 && alignof(Side) == 2);
+static_assert(sizeof(Side) == 16 && alignof(Side) == 4);
 
 struct Codec {
   Side k;
   Side v;
 };
-static_assert(sizeof(Codec) == 16);
+static_assert(sizeof(Codec) == 32);
 
 // The header's fixed part. The first 16 bytes and the position of the section's CRC keep their
 // meaning in every revision, so that another revision is recognised and not taken for damage.
@@ -72,7 +76,7 @@ struct Header {
   uint32_t codecs;           // entries of the codec list; entry 0 is the part's codec
   uint32_t extension_bytes;  // all extensions together, multiple of 8
   uint32_t reserved_0[2];
-  uint64_t codec_profile;  // profile that the codec's transforms need; 0: none
+  uint64_t codec_profile;  // model profile that the codes were made with; 0: none
   uint64_t reserved_1;
 };
 static_assert(sizeof(Header) == 136 && alignof(Header) == 8);
@@ -145,9 +149,5 @@ struct Slab {
   uint32_t reserved;
 };
 static_assert(sizeof(Slab) == 32);
-
-// Channel that nibble n of a little-endian uint32_t of eight 4-bit codes holds, so that masking
-// with 0x000f000f after shifts by 0, 4, 8, 12 gives the channel pairs (0,1), (2,3), (4,5), (6,7).
-inline constexpr uint8_t kNibbleChannel[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 }  // namespace tokura::kernels::format

@@ -17,7 +17,8 @@ uint64_t RawBytes(const SlabShape& shape, uint64_t tokens, uint32_t dim) {
 
 uint64_t SideBytesMax(const CodecSide& side, const SlabShape& shape, uint32_t dim) {
   const SideBytes coded = SideBytesOf(side, {shape.coded_tokens, dim, shape.dtype});
-  return std::max(coded.codes, RawBytes(shape, shape.coded_tokens, dim)) + coded.parameters;
+  return std::max(coded.codes + coded.exact, RawBytes(shape, shape.coded_tokens, dim)) +
+         coded.parameters;
 }
 
 }  // namespace
@@ -44,10 +45,10 @@ uint64_t SlabBytesMax(const SlabShape& shape) {
     return SlabLayoutOf(shape).bytes;
   }
   // A token takes the larger of its coded and its raw bytes, whichever list it is in; parameters
-  // only get fewer with fewer coded tokens; seven arrays are padded.
+  // only get fewer with fewer coded tokens; nine arrays are padded.
   return sizeof(format::Slab) + SideBytesMax(shape.codec.k, shape, shape.k_dim) +
          SideBytesMax(shape.codec.v, shape, shape.v_dim) +
-         AlignUp(uint64_t{shape.coded_tokens} * sizeof(uint32_t), kAlignment) + 7 * kAlignment;
+         AlignUp(uint64_t{shape.coded_tokens} * sizeof(uint32_t), kAlignment) + 9 * kAlignment;
 }
 
 uint64_t LayerHeaderBytes(uint32_t heads) {

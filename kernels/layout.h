@@ -14,6 +14,8 @@ struct CodecPair {
   CodecSide k;
   CodecSide v;
   bool raw() const { return k.raw() && v.raw(); }
+  bool exact(DType dtype) const { return k.exact(dtype) && v.exact(dtype); }
+  friend bool operator==(const CodecPair&, const CodecPair&) = default;
 };
 
 struct SlabShape {

@@ -19,9 +19,11 @@
 
 namespace tokura::kernels {
 
+class ProfileSource;
+
 inline constexpr uint32_t kFormatMajor = 0;
-inline constexpr uint32_t kFormatRevision = 1;  // raised with every change of bytes
-std::string FormatVersionString();              // "0.1"
+inline constexpr uint32_t kFormatRevision = 2;  // raised with every change of bytes
+std::string FormatVersionString();              // "0.2"
 inline constexpr size_t kPartAlignment = 64;    // of a part's first byte in memory
 
 struct PartIdentity {
@@ -83,6 +85,17 @@ struct EncodeOptions {
   enum class Record { kMeasure, kSkip } record = Record::kMeasure;
   // The block's own keys that stand in for queries, at least 1.
   uint32_t record_queries = 16;
+  // Layers of the part that another codec codes, each named once: the first and last layers of a
+  // model are the more sensitive ones.
+  struct LayerCodec {
+    uint32_t layer = 0;
+    std::string codec;
+  };
+  std::vector<LayerCodec> layer_codecs = {};
+  // The model profile for codecs that use one, by the id under which `profiles` (borrowed, may be
+  // null when the id is 0) has it. Others ignore it: their bytes do not depend on it.
+  const ProfileSource* profiles = nullptr;
+  uint64_t profile = 0;
 };
 
 // Upper bound in bytes of a part of this shape and codec, whatever the values (a layer that falls
@@ -90,6 +103,9 @@ struct EncodeOptions {
 // INVALID_ARGUMENT: a size outside the format's limits (kernels/format.h); NOT_FOUND: unknown
 // codec; UNIMPLEMENTED: the codec cannot code this shape or dtype. Exact for `raw`.
 absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, std::string_view codec);
+// With the layer codecs of `options`, whose other fields do not matter. INVALID_ARGUMENT also: a
+// layer codec names a layer that the part does not have, or that another one names.
+absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, const EncodeOptions& options);
 
 // Encodes one part, one layer per call, so that a caller can look at its deadline in between. Reads
 // `view` only inside EncodeLayer, and only the heads and tokens named; host memory only. Writes
@@ -105,8 +121,10 @@ class PartEncoder {
   };
   // `out`: PartBytesMax or more, kPartAlignment-aligned. INVALID_ARGUMENT: shape and view disagree,
   // the view is not valid or not in host memory, `out` too small or not aligned, record_queries 0;
-  // NOT_FOUND: unknown codec; UNIMPLEMENTED: the codec cannot code this shape or dtype (anything
-  // but `raw` needs V and float32, float16 or bfloat16).
+  // NOT_FOUND: unknown codec; UNIMPLEMENTED: the codec cannot code this dtype (anything but `raw`
+  // and `fp8` needs float32, float16 or bfloat16); FAILED_PRECONDITION: the codec needs a model
+  // profile and `options` names none, it is not to be found (the message has its id), or it is not
+  // of this model.
   static absl::StatusOr<PartEncoder> Create(const PartIdentity& identity, const PartShape& shape,
                                             const Source& source, const EncodeOptions& options,
                                             std::span<std::byte> out);
@@ -139,6 +157,9 @@ struct PartInfo {
   std::string codec;  // preset name or "K+V"
   Fidelity fidelity = Fidelity::kExact;
   ErrorRecord error;
+  // Model profile that the codes were made with; 0: none. Whether decoding needs it, the reader's
+  // CheckDecodable says.
+  uint64_t codec_profile = 0;
   size_t prefix_bytes = 0;  // header, record, table: what a layer range needs besides its layers
   size_t part_bytes = 0;
   std::vector<size_t>
@@ -151,8 +172,15 @@ class PartReader {
   // Parse and verify the prefix: header CRC, record CRC, table CRC, bounds. `prefix` may be the
   // whole part or only its first prefix_bytes; it is not kept. INVALID_ARGUMENT: not a part, or
   // truncated; FAILED_PRECONDITION: another format revision or an unknown critical extension (the
-  // message has both versions); DATA_LOSS: a checksum does not match.
-  static absl::StatusOr<PartReader> Open(std::span<const std::byte> prefix);
+  // message has both versions); DATA_LOSS: a checksum does not match. `profiles`, borrowed for the
+  // call, is where the model profile is looked up that decoding may need; without it the part can
+  // be verified all the same.
+  static absl::StatusOr<PartReader> Open(std::span<const std::byte> prefix,
+                                         const ProfileSource* profiles = nullptr);
+
+  // OK when the layers can be decoded here. FAILED_PRECONDITION: they need a model profile that
+  // Open did not find, or that is not of this model; the message has its id. The block is a miss.
+  absl::Status CheckDecodable() const;
 
   const PartInfo& info() const { return info_; }
 
@@ -161,11 +189,11 @@ class PartReader {
   absl::Status VerifyLayer(uint32_t layer, std::span<const std::byte> bytes) const;
 
   // Decode layer `layer` (verified bytes) into `view`, layer `view_layer` of it, heads from
-  // `first_head`, tokens from `first_token`. The view's dtype may differ from the part's (float32,
-  // float16, bfloat16: rounded to nearest even, too large becomes infinity). Raw data of the view's
-  // own dtype comes back bit for bit. Writes exactly those elements, and nothing on an error; the
-  // view has passed ValidateView. INVALID_ARGUMENT: shape and view disagree, not host memory, a
-  // dtype without conversion, wrong size; DATA_LOSS: the layer is malformed.
+  // `first_head`, tokens from `first_token`. The view's dtype may differ from the part's (rounded
+  // to nearest even; too large becomes infinity, or the largest value of float8 e4m3). Raw data of
+  // the view's own dtype comes back bit for bit. Writes exactly those elements, and nothing on an
+  // error; the view has passed ValidateView. INVALID_ARGUMENT: shape and view disagree, not host
+  // memory, wrong size; FAILED_PRECONDITION: as CheckDecodable; DATA_LOSS: the layer is malformed.
   struct Target {
     const KvView* view = nullptr;
     uint32_t view_layer = 0;

@@ -11,10 +11,13 @@
 #include "kernels/error_record.h"
 #include "kernels/format.h"
 #include "kernels/fp_environment.h"
+#include "kernels/guided_rounding.h"
 #include "kernels/kv_access.h"
 #include "kernels/layout.h"
+#include "kernels/model_profile.h"
 #include "kernels/part.h"
 #include "kernels/prefix.h"
+#include "kernels/profile_needs.h"
 #include "kernels/quantize.h"
 #include "kernels/side_codec.h"
 
@@ -26,21 +29,63 @@ static_assert(kFormatMajor == format::kMajor && kFormatRevision == format::kRevi
 // Bytes copied between two steps of the checksum: they are still in the first cache levels.
 constexpr uint32_t kPieceBytes = 32768;
 
-// Codecs a part of this codec may use for a layer; the last is the fallback.
-std::vector<CodecPair> CodecList(const CodecPair& codec) {
-  return codec.raw() ? std::vector<CodecPair>{codec} : std::vector<CodecPair>{codec, CodecPair{}};
-}
+// Exemplar queries that guided rounding of V asks the profile for.
+constexpr uint32_t kGuideQueries = 64;
 
-absl::StatusOr<CodecPair> CheckCodec(const PartShape& shape, std::string_view name) {
-  TOKURA_RETURN_IF_ERROR(CheckShape(shape));
+absl::StatusOr<CodecPair> CodecFor(const PartShape& shape, std::string_view name) {
   TOKURA_ASSIGN_OR_RETURN(const CodecPreset preset, FindCodec(name));
   const CodecPair codec{preset.k, preset.v};
   TOKURA_RETURN_IF_ERROR(CheckSide(codec.k, shape.dtype));
   TOKURA_RETURN_IF_ERROR(CheckSide(codec.v, shape.dtype));
-  if (!codec.raw() && shape.v_head_dim == 0) {
-    return absl::UnimplementedError("part: only raw can code heads without V");
-  }
   return codec;
+}
+
+// The codecs of a part: entry 0 is its own, the last the raw one to fall back to where any of them
+// can fail.
+struct CodecPlan {
+  std::vector<CodecPair> list;
+  std::vector<uint8_t> of_layer;
+
+  bool measured(DType dtype) const {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const CodecPair& codec) { return !codec.exact(dtype); });
+  }
+};
+
+absl::StatusOr<uint8_t> Listed(const CodecPair& codec, std::vector<CodecPair>* list) {
+  const auto found = std::find(list->begin(), list->end(), codec);
+  const auto index = static_cast<size_t>(found - list->begin());
+  if (found == list->end()) {
+    if (list->size() + 1 >= format::kCodecsMax) {
+      return absl::InvalidArgumentError("part: too many different layer codecs");
+    }
+    list->push_back(codec);
+  }
+  return static_cast<uint8_t>(index);
+}
+
+absl::StatusOr<CodecPlan> PlanCodecs(const PartShape& shape, const EncodeOptions& options) {
+  TOKURA_RETURN_IF_ERROR(CheckShape(shape));
+  CodecPlan plan;
+  TOKURA_ASSIGN_OR_RETURN(const CodecPair codec, CodecFor(shape, options.codec));
+  plan.list.push_back(codec);
+  plan.of_layer.assign(shape.layers, 0);
+  std::vector<bool> named(shape.layers);
+  for (const EncodeOptions::LayerCodec& exception : options.layer_codecs) {
+    if (exception.layer >= shape.layers || named[exception.layer]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("part: layer codecs name layer ", exception.layer, " of ", shape.layers,
+                       exception.layer < shape.layers ? " twice" : ""));
+    }
+    named[exception.layer] = true;
+    TOKURA_ASSIGN_OR_RETURN(const CodecPair other, CodecFor(shape, exception.codec));
+    TOKURA_ASSIGN_OR_RETURN(plan.of_layer[exception.layer], Listed(other, &plan.list));
+  }
+  if (std::any_of(plan.list.begin(), plan.list.end(),
+                  [](const CodecPair& entry) { return !entry.raw(); })) {
+    plan.list.push_back({});
+  }
+  return plan;
 }
 
 absl::StatusOr<uint64_t> LayerBytesMax(const PartShape& shape, const CodecPair& codec) {
@@ -53,8 +98,26 @@ absl::StatusOr<uint64_t> LayerBytesMax(const PartShape& shape, const CodecPair& 
   return bytes;
 }
 
-PrefixSizes PrefixSizesFor(const PartShape& shape, const CodecPair& codec, RecordKind record) {
-  return PrefixSizesOf(shape.layers, static_cast<uint32_t>(CodecList(codec).size()), record);
+PrefixSizes PrefixSizesFor(const CodecPlan& plan, RecordKind record) {
+  return PrefixSizesOf(static_cast<uint32_t>(plan.of_layer.size()),
+                       static_cast<uint32_t>(plan.list.size()), record);
+}
+
+// The profile that encoding uses, null where it uses none.
+absl::StatusOr<std::shared_ptr<const ModelProfile>> ProfileFor(PartId part, const PartShape& shape,
+                                                               const EncodeOptions& options,
+                                                               const CodecPlan& plan) {
+  const ProfileUse use = EncodersUse(plan.list);
+  if (use == ProfileUse::kNone || (use == ProfileUse::kOptional && options.profile == 0)) {
+    return nullptr;
+  }
+  if (options.profile == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("part: codec ", options.codec, " needs a model profile; none is named"));
+  }
+  TOKURA_ASSIGN_OR_RETURN(auto profile, FindProfile(options.profiles, options.profile));
+  TOKURA_RETURN_IF_ERROR(profile->CheckPart(part, shape, EncodersNeeds(shape, plan.list)));
+  return profile;
 }
 
 absl::Status CheckSource(const PartShape& shape, const PartEncoder::Source& source) {
@@ -142,7 +205,8 @@ struct PartEncoder::Impl {
   PartShape shape;
   Source source;
   EncodeOptions options;
-  CodecPair codec;
+  CodecPlan plan;
+  std::shared_ptr<const ModelProfile> maybe_profile;  // owners: this encoder and its source
   RecordKind record = RecordKind::kAbsent;
   uint32_t sinks = 0;
   std::span<std::byte> out;
@@ -157,35 +221,56 @@ struct PartEncoder::Impl {
   std::vector<float> v;
   std::vector<float> k_decoded;
   std::vector<float> v_decoded;
+  std::vector<float> queries;
+  GuideArrays guides;
+  SideScratch scratch;
   ProxyMeter meter;
+
+  // One slab on its way into a part.
+  struct SlabTask {
+    SlabShape shape;
+    SlabLayout layout;
+    uint32_t head = 0;
+    HeadProfile profile;
+    TokenRange coded;
+    bool measured = false;
+    SideTask k() const {
+      return {shape.codec.k, {coded.count, shape.k_dim, shape.dtype}, profile.k};
+    }
+    SideTask v() const {
+      return {shape.codec.v, {coded.count, shape.v_dim, shape.dtype}, profile.v};
+    }
+  };
 
   uint32_t layer() const { return static_cast<uint32_t>(prefix.table.size()); }
   bool EncodeLayerAs(uint8_t codec_index);
-  SideResult AppendSlab(const CodecPair& pair, uint32_t head, uint32_t exact, LayerCursor* cursor);
-  SideResult AppendSide(const CodecSide& side, const SideAccess& access, TokenRange coded,
-                        std::vector<float>* x, LayerCursor* cursor);
+  SlabTask TaskOf(const CodecPair& pair, uint32_t head, uint32_t exact) const;
+  SideResult AppendSlab(SlabTask task, LayerCursor* cursor);
+  // Keeps the coded values in `maybe_x` when that is given.
+  SideResult AppendSide(const SideTask& task, const SideAccess& access, TokenRange coded,
+                        std::vector<float>* maybe_x, LayerCursor* cursor);
   void AppendExact(const SideAccess& k_access, const SideAccess& v_access, uint32_t exact,
                    LayerCursor* cursor);
-  void MeasureSlab(const CodecPair& pair, uint32_t coded, const std::byte* k_at,
-                   const std::byte* v_at);
+  void GuideByTokens(SlabTask* task);
+  void MeasureSlab(const SlabTask& task, const std::byte* slab);
 };
 
-SideResult PartEncoder::Impl::AppendSide(const CodecSide& side, const SideAccess& access,
-                                         TokenRange coded, std::vector<float>* x,
+SideResult PartEncoder::Impl::AppendSide(const SideTask& task, const SideAccess& access,
+                                         TokenRange coded, std::vector<float>* maybe_x,
                                          LayerCursor* cursor) {
-  const bool measuring = record == RecordKind::kPresent && prefix.layer_codec.back() == 0;
-  if (!side.raw() || measuring) {
-    x->resize(size_t{coded.count} * access.dim);
-    GatherFloat(access, coded, x->data());
+  if (maybe_x != nullptr) {
+    maybe_x->resize(size_t{coded.count} * access.dim);
+    GatherFloat(access, coded, maybe_x->data());
   }
-  if (side.raw()) {
+  if (task.side.raw()) {
     AppendRaw(access, coded, cursor);
     return SideResult::kOk;
   }
-  const SideShape side_shape{coded.count, access.dim, access.dtype};
-  const SideResult result = EncodeSide(side, side_shape, x->data(), cursor->at());
+  const SideResult result = maybe_x != nullptr
+                                ? EncodeSide(task, maybe_x->data(), &scratch, cursor->at())
+                                : EncodeSideFrom(task, access, coded, &scratch, cursor->at());
   if (result == SideResult::kOk) {
-    cursor->Advance(SideBytesOf(side, side_shape).padded());
+    cursor->Advance(SideBytesOf(task.side, task.shape).padded());
   }
   return result;
 }
@@ -200,51 +285,81 @@ void PartEncoder::Impl::AppendExact(const SideAccess& k_access, const SideAccess
   AppendRaw(v_access, {source.first_token, exact}, cursor);
 }
 
-SideResult PartEncoder::Impl::AppendSlab(const CodecPair& pair, uint32_t head, uint32_t exact,
-                                         LayerCursor* cursor) {
+PartEncoder::Impl::SlabTask PartEncoder::Impl::TaskOf(const CodecPair& pair, uint32_t head,
+                                                      uint32_t exact) const {
+  SlabTask task;
   const uint32_t coded = shape.tokens - exact;
-  const SlabLayout layout =
-      SlabLayoutOf({pair, shape.dtype, shape.k_head_dim, shape.v_head_dim, coded, exact});
+  task.shape = {pair, shape.dtype, shape.k_head_dim, shape.v_head_dim, coded, exact};
+  task.layout = SlabLayoutOf(task.shape);
+  task.head = head;
+  task.coded = {source.first_token + exact, coded};
+  task.profile = HeadProfileOf(maybe_profile.get(), prefix.identity.part, shape, {layer(), head});
+  task.measured = record == RecordKind::kPresent && !pair.exact(shape.dtype);
+  return task;
+}
+
+// The guide of V's rounding, from the keys that are in `k`.
+void PartEncoder::Impl::GuideByTokens(SlabTask* task) {
+  const uint64_t end = (uint64_t{options.block_position} + 1) * shape.tokens;
+  queries.clear();
+  const ProfileSlot slot = SlotOf(prefix.identity.part, shape, {layer(), task->head});
+  AppendExemplarRows(maybe_profile->ExemplarsOf(slot, kGuideQueries), end - 1, &queries);
+  MakeTokenGuides({k.data(), task->coded.count, shape.k_head_dim, queries}, &guides);
+  task->profile.v.guide = guides.view();
+}
+
+SideResult PartEncoder::Impl::AppendSlab(SlabTask task, LayerCursor* cursor) {
   format::Slab slab{};
-  slab.bytes = static_cast<uint32_t>(layout.bytes);
-  slab.coded_tokens = coded;
-  slab.exact_tokens = exact;
-  slab.k_offset = static_cast<uint32_t>(layout.k);
-  slab.v_offset = static_cast<uint32_t>(layout.v);
-  slab.exact_offset = static_cast<uint32_t>(layout.exact);
+  slab.bytes = static_cast<uint32_t>(task.layout.bytes);
+  slab.coded_tokens = task.coded.count;
+  slab.exact_tokens = task.shape.exact_tokens;
+  slab.k_offset = static_cast<uint32_t>(task.layout.k);
+  slab.v_offset = static_cast<uint32_t>(task.layout.v);
+  slab.exact_offset = static_cast<uint32_t>(task.layout.exact);
   const std::byte* begin = cursor->at();
   cursor->Append(&slab, sizeof(slab));
-  const SideAccess k_access = AccessK(*source.view, layer(), source.first_head + head);
-  const SideAccess v_access = AccessV(*source.view, layer(), source.first_head + head);
-  const TokenRange range{source.first_token + exact, coded};
-  if (AppendSide(pair.k, k_access, range, &k, cursor) != SideResult::kOk ||
-      AppendSide(pair.v, v_access, range, &v, cursor) != SideResult::kOk) {
+  const SideAccess k_access = AccessK(*source.view, layer(), source.first_head + task.head);
+  const SideAccess v_access = AccessV(*source.view, layer(), source.first_head + task.head);
+  const bool guided = task.shape.codec.v.rounding == Rounding::kGuidedByToken;
+  if (AppendSide(task.k(), k_access, task.coded, task.measured || guided ? &k : nullptr, cursor) !=
+      SideResult::kOk) {
     return SideResult::kNotRepresentable;
   }
-  AppendExact(k_access, v_access, exact, cursor);
-  if (record == RecordKind::kPresent && prefix.layer_codec.back() == 0) {
-    MeasureSlab(pair, coded, begin + layout.k, begin + layout.v);
+  if (guided && shape.v_head_dim != 0) {
+    GuideByTokens(&task);
+  }
+  if (AppendSide(task.v(), v_access, task.coded, task.measured ? &v : nullptr, cursor) !=
+      SideResult::kOk) {
+    return SideResult::kNotRepresentable;
+  }
+  AppendExact(k_access, v_access, task.shape.exact_tokens, cursor);
+  if (task.measured) {
+    MeasureSlab(task, begin);
   }
   return SideResult::kOk;
 }
 
-void PartEncoder::Impl::MeasureSlab(const CodecPair& pair, uint32_t coded, const std::byte* k_at,
-                                    const std::byte* v_at) {
+void PartEncoder::Impl::MeasureSlab(const SlabTask& task, const std::byte* slab) {
+  const uint32_t coded = task.coded.count;
+  const CodecPair& pair = task.shape.codec;
   const float* k_after = k.data();
   const float* v_after = v.data();
   if (!pair.k.raw()) {
     k_decoded.resize(k.size());
-    DecodeSide(pair.k, {coded, shape.k_head_dim, shape.dtype}, k_at, k_decoded.data());
+    DecodeSide(task.k(), slab + task.layout.k, {0, coded}, &scratch, k_decoded.data());
     k_after = k_decoded.data();
   }
   if (!pair.v.raw()) {
     v_decoded.resize(v.size());
-    DecodeSide(pair.v, {coded, shape.v_head_dim, shape.dtype}, v_at, v_decoded.data());
+    DecodeSide(task.v(), slab + task.layout.v, {0, coded}, &scratch, v_decoded.data());
     v_after = v_decoded.data();
   }
-  const AttentionSums sums = meter.Measure(
-      {coded, shape.k_head_dim, shape.v_head_dim, k.data(), v.data(), k_after, v_after},
-      options.record_queries);
+  // Heads without V attend to their own K.
+  const bool own = shape.v_head_dim == 0;
+  const AttentionSums sums =
+      meter.Measure({coded, shape.k_head_dim, own ? shape.k_head_dim : shape.v_head_dim, k.data(),
+                     own ? k.data() : v.data(), k_after, own ? k_after : v_after},
+                    options.record_queries);
   prefix.error.layers.back().error += sums.error;
   prefix.error.layers.back().size += sums.size;
 }
@@ -267,7 +382,7 @@ bool PartEncoder::Impl::EncodeLayerAs(uint8_t codec_index) {
   }
   cursor.Pad(format::kSlabAlignment);
   for (uint32_t head = 0; head < shape.heads; ++head) {
-    if (AppendSlab(pair, head, exact, &cursor) != SideResult::kOk) {
+    if (AppendSlab(TaskOf(pair, head, exact), &cursor) != SideResult::kOk) {
       return false;
     }
   }
@@ -277,19 +392,28 @@ bool PartEncoder::Impl::EncodeLayerAs(uint8_t codec_index) {
   return true;
 }
 
-absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, std::string_view codec_name) {
-  TOKURA_ASSIGN_OR_RETURN(const CodecPair codec, CheckCodec(shape, codec_name));
-  TOKURA_ASSIGN_OR_RETURN(const uint64_t layer_bytes, LayerBytesMax(shape, codec));
-  const RecordKind record = codec.raw() ? RecordKind::kAbsent : RecordKind::kPresent;
-  return PrefixSizesFor(shape, codec, record).total() + layer_bytes * shape.layers;
+absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, const EncodeOptions& options) {
+  TOKURA_ASSIGN_OR_RETURN(const CodecPlan plan, PlanCodecs(shape, options));
+  const RecordKind record = plan.measured(shape.dtype) ? RecordKind::kPresent : RecordKind::kAbsent;
+  uint64_t bytes = PrefixSizesFor(plan, record).total();
+  for (const uint8_t index : plan.of_layer) {
+    TOKURA_ASSIGN_OR_RETURN(const uint64_t layer_bytes, LayerBytesMax(shape, plan.list[index]));
+    bytes += layer_bytes;
+  }
+  return bytes;
+}
+
+absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, std::string_view codec) {
+  EncodeOptions options;
+  options.codec = codec;
+  return PartBytesMax(shape, options);
 }
 
 absl::StatusOr<PartEncoder> PartEncoder::Create(const PartIdentity& identity,
                                                 const PartShape& shape, const Source& source,
                                                 const EncodeOptions& options,
                                                 std::span<std::byte> out) {
-  TOKURA_ASSIGN_OR_RETURN(const CodecPair codec, CheckCodec(shape, options.codec));
-  TOKURA_ASSIGN_OR_RETURN(const size_t bytes_max, PartBytesMax(shape, options.codec));
+  TOKURA_ASSIGN_OR_RETURN(const size_t bytes_max, PartBytesMax(shape, options));
   TOKURA_RETURN_IF_ERROR(CheckSource(shape, source));
   if (out.size() < bytes_max || reinterpret_cast<uintptr_t>(out.data()) % kPartAlignment != 0) {
     return absl::InvalidArgumentError(
@@ -301,20 +425,22 @@ absl::StatusOr<PartEncoder> PartEncoder::Create(const PartIdentity& identity,
   PartEncoder encoder;
   encoder.impl_ = std::make_unique<Impl>();
   Impl& impl = *encoder.impl_;
+  TOKURA_ASSIGN_OR_RETURN(impl.plan, PlanCodecs(shape, options));
+  TOKURA_ASSIGN_OR_RETURN(impl.maybe_profile, ProfileFor(identity.part, shape, options, impl.plan));
   impl.shape = shape;
   impl.source = source;
   impl.options = options;
-  impl.codec = codec;
   impl.sinks = SinksInBlock(options, shape.tokens);
   impl.out = out;
   impl.prefix.identity = identity;
   impl.prefix.shape = shape;
-  impl.prefix.codecs = CodecList(codec);
-  if (!codec.raw() && options.record == EncodeOptions::Record::kMeasure) {
+  impl.prefix.codecs = impl.plan.list;
+  impl.prefix.codec_profile = impl.maybe_profile == nullptr ? 0 : options.profile;
+  if (impl.plan.measured(shape.dtype) && options.record == EncodeOptions::Record::kMeasure) {
     impl.record = RecordKind::kPresent;
     impl.prefix.error.queries = options.record_queries;
   }
-  impl.prefix_bytes = PrefixSizesFor(shape, codec, impl.record).total();
+  impl.prefix_bytes = PrefixSizesFor(impl.plan, impl.record).total();
   return encoder;
 }
 
@@ -341,9 +467,9 @@ void PartEncoder::EncodeLayer() {
   const ScopedFloatEnvironment environment;
   impl_->prefix.layer_codec.push_back(0);
   impl_->prefix.error.layers.emplace_back();
-  if (!impl_->EncodeLayerAs(0)) {
+  if (!impl_->EncodeLayerAs(impl_->plan.of_layer[impl_->layer()])) {
     ++impl_->fallbacks;
-    TOKURA_CHECK(impl_->EncodeLayerAs(1));
+    TOKURA_CHECK(impl_->EncodeLayerAs(static_cast<uint8_t>(impl_->plan.list.size() - 1)));
   }
 }
 
@@ -351,7 +477,9 @@ size_t PartEncoder::Finish() {
   TOKURA_CHECK(done() && !impl_->finished);
   impl_->finished = true;
   Prefix& prefix = impl_->prefix;
-  const bool exact = impl_->codec.raw() || impl_->fallbacks == impl_->shape.layers;
+  const bool exact =
+      std::all_of(prefix.layer_codec.begin(), prefix.layer_codec.end(),
+                  [&](uint8_t index) { return prefix.codecs[index].exact(prefix.shape.dtype); });
   prefix.fidelity = exact ? Fidelity::kExact : Fidelity::kQuantized;
   prefix.error.measured = exact || impl_->record == RecordKind::kPresent;
   WritePrefix(prefix, impl_->record, impl_->out.data());

@@ -10,8 +10,10 @@
 #include "kernels/fp_environment.h"
 #include "kernels/kv_access.h"
 #include "kernels/layout.h"
+#include "kernels/model_profile.h"
 #include "kernels/part.h"
 #include "kernels/prefix.h"
+#include "kernels/profile_needs.h"
 #include "kernels/side_codec.h"
 
 namespace tokura::kernels {
@@ -20,6 +22,8 @@ struct PartReader::Table {
   std::vector<CodecPair> codecs;
   std::vector<uint8_t> layer_codec;
   std::vector<uint32_t> layer_crc;
+  std::shared_ptr<const ModelProfile> maybe_profile;  // owners: this reader and its source
+  absl::Status decodable;
 };
 
 namespace {
@@ -145,27 +149,24 @@ void StoreRaw(const SideAccess& access, DType dtype, TokenRange range, const std
 
 struct SideSource {
   const CodecSide* side;
+  const SideProfile* profile;
   const std::byte* coded;
   const std::byte* exact;
 };
 
 void StoreSide(const SlabView& slab, const SideSource& source, uint32_t first_token,
-               const SideAccess& access, std::vector<float>* scratch) {
+               const SideAccess& access, SideScratch* scratch) {
   const DType dtype = slab.shape.dtype;
   const size_t row_bytes = size_t{access.dim} * DTypeBytes(dtype);
-  if (!source.side->raw()) {
-    scratch->resize(size_t{slab.shape.coded_tokens} * access.dim);
-    DecodeSide(*source.side, {slab.shape.coded_tokens, access.dim, dtype}, source.coded,
-               scratch->data());
-  }
+  const SideTask task{*source.side, {slab.shape.coded_tokens, access.dim, dtype}, *source.profile};
   for (const SlabView::Run& run : slab.runs) {
-    const TokenRange range{first_token + run.token, run.count};
+    const uint32_t token = first_token + run.token;
     if (run.exact) {
-      StoreRaw(access, dtype, range, source.exact + run.index * row_bytes);
+      StoreRaw(access, dtype, {token, run.count}, source.exact + run.index * row_bytes);
     } else if (source.side->raw()) {
-      StoreRaw(access, dtype, range, source.coded + run.index * row_bytes);
-    } else {
-      ScatterFloat(access, range, scratch->data() + size_t{run.index} * access.dim);
+      StoreRaw(access, dtype, {token, run.count}, source.coded + run.index * row_bytes);
+    } else if (access.dim != 0) {
+      DecodeSideTo(task, source.coded, {run.index, run.count}, scratch, access, token);
     }
   }
 }
@@ -202,7 +203,8 @@ std::string FormatVersionString() {
   return absl::StrCat(kFormatMajor, ".", kFormatRevision);
 }
 
-absl::StatusOr<PartReader> PartReader::Open(std::span<const std::byte> prefix) {
+absl::StatusOr<PartReader> PartReader::Open(std::span<const std::byte> prefix,
+                                            const ProfileSource* profiles) {
   TOKURA_ASSIGN_OR_RETURN(ParsedPrefix parsed, ParsePrefix(prefix));
   Prefix& values = parsed.prefix;
   auto table = std::make_shared<Table>();
@@ -213,6 +215,7 @@ absl::StatusOr<PartReader> PartReader::Open(std::span<const std::byte> prefix) {
   info.shape = values.shape;
   info.fidelity = values.fidelity;
   info.error = std::move(values.error);
+  info.codec_profile = values.codec_profile;
   info.prefix_bytes = parsed.sizes.total();
   size_t end = info.prefix_bytes;
   for (const format::TableLayer& layer : values.table) {
@@ -222,6 +225,15 @@ absl::StatusOr<PartReader> PartReader::Open(std::span<const std::byte> prefix) {
   }
   info.layer_offset.push_back(end);
   info.part_bytes = end;
+  if (values.codec_profile != 0 && NeedsProfileToDecode(values)) {
+    auto profile = FindProfile(profiles, values.codec_profile);
+    table->decodable = profile.status();
+    if (profile.ok()) {
+      table->maybe_profile = *std::move(profile);
+      table->decodable = table->maybe_profile->CheckPart(info.identity.part, info.shape,
+                                                         DecodersNeeds(info.shape, values.codecs));
+    }
+  }
   table->codecs = std::move(values.codecs);
   table->layer_codec = std::move(values.layer_codec);
   reader.table_ = std::move(table);
@@ -240,9 +252,14 @@ absl::Status PartReader::VerifyLayer(uint32_t layer, std::span<const std::byte> 
   return absl::OkStatus();
 }
 
+absl::Status PartReader::CheckDecodable() const {
+  return table_->decodable;
+}
+
 absl::Status PartReader::DecodeLayer(uint32_t layer, std::span<const std::byte> bytes,
                                      const Target& target) const {
   TOKURA_RETURN_IF_ERROR(CheckTarget(info_.shape, target));
+  TOKURA_RETURN_IF_ERROR(table_->decodable);
   if (layer >= info_.shape.layers ||
       bytes.size() != info_.layer_offset[layer + 1] - info_.layer_offset[layer]) {
     return absl::InvalidArgumentError(
@@ -251,13 +268,17 @@ absl::Status PartReader::DecodeLayer(uint32_t layer, std::span<const std::byte> 
   const CodecPair& codec = table_->codecs[table_->layer_codec[layer]];
   TOKURA_ASSIGN_OR_RETURN(const std::vector<SlabView> slabs, ParseLayer(info_.shape, codec, bytes));
   const ScopedFloatEnvironment environment;
-  std::vector<float> scratch;
+  SideScratch scratch;
   for (uint32_t head = 0; head < info_.shape.heads; ++head) {
     const SlabView& slab = slabs[head];
     const uint32_t view_head = target.first_head + head;
-    StoreSide(slab, {&codec.k, slab.begin + slab.layout.k, slab.begin + slab.layout.exact_k},
+    const HeadProfile profile =
+        HeadProfileOf(table_->maybe_profile.get(), info_.identity.part, info_.shape, {layer, head});
+    StoreSide(slab,
+              {&codec.k, &profile.k, slab.begin + slab.layout.k, slab.begin + slab.layout.exact_k},
               target.first_token, AccessK(*target.view, target.view_layer, view_head), &scratch);
-    StoreSide(slab, {&codec.v, slab.begin + slab.layout.v, slab.begin + slab.layout.exact_v},
+    StoreSide(slab,
+              {&codec.v, &profile.v, slab.begin + slab.layout.v, slab.begin + slab.layout.exact_v},
               target.first_token, AccessV(*target.view, target.view_layer, view_head), &scratch);
   }
   return absl::OkStatus();

@@ -37,8 +37,12 @@ format::Side ToFormat(const CodecSide& side) {
           static_cast<uint8_t>(side.grouping),
           static_cast<uint8_t>(side.zero),
           static_cast<uint8_t>(side.transform),
-          0,
-          side.group_max};
+          static_cast<uint8_t>(side.rounding),
+          side.outliers,
+          side.tail,
+          side.group_max,
+          side.group_split,
+          0};
 }
 
 // Enumerators this build does not know stay what they are: no table row equals them.
@@ -49,7 +53,11 @@ CodecSide FromFormat(const format::Side& side) {
   out.grouping = static_cast<Grouping>(side.grouping);
   out.zero = static_cast<Zero>(side.zero);
   out.transform = static_cast<Transform>(side.transform);
+  out.rounding = static_cast<Rounding>(side.rounding);
+  out.outliers = side.outliers;
+  out.tail = side.tail;
   out.group_max = side.group_max;
+  out.group_split = side.group_split;
   return out;
 }
 
@@ -94,6 +102,7 @@ void WriteHeader(const Prefix& prefix, uint64_t bytes, std::byte* out) {
   header.v_head_dim = prefix.shape.v_head_dim;
   header.tokens = prefix.shape.tokens;
   header.codecs = static_cast<uint32_t>(prefix.codecs.size());
+  header.codec_profile = prefix.codec_profile;
   SectionWriter writer(out, bytes);
   writer.Append(&header, sizeof(header));
   for (const CodecPair& codec : prefix.codecs) {
@@ -204,6 +213,11 @@ absl::Status ParseExtensions(Bytes bytes) {
   return absl::OkStatus();
 }
 
+bool NeedsProfile(const CodecSide& side) {
+  const ProfileUse use = UsesProfile(side);
+  return use == ProfileUse::kToEncode || use == ProfileUse::kToDecode;
+}
+
 absl::Status ParseCodecs(const format::Header& header, Bytes section, Prefix* out) {
   size_t at = sizeof(header);
   for (uint32_t i = 0; i < header.codecs; ++i) {
@@ -212,7 +226,7 @@ absl::Status ParseCodecs(const format::Header& header, Bytes section, Prefix* ou
     at += sizeof(entry);
     const CodecPair codec{FromFormat(entry.k), FromFormat(entry.v)};
     absl::Status status = CodecNameOf(codec.k, codec.v).status();
-    if (!status.ok() || header.codec_profile != 0) {
+    if (!status.ok()) {
       return absl::FailedPreconditionError("part: coded by a codec that this build does not know");
     }
     status = CheckSide(codec.k, out->shape.dtype);
@@ -220,8 +234,12 @@ absl::Status ParseCodecs(const format::Header& header, Bytes section, Prefix* ou
     if (!status.ok()) {
       return Malformed(std::string(status.message()));
     }
+    if (header.codec_profile == 0 && (NeedsProfile(codec.k) || NeedsProfile(codec.v))) {
+      return Malformed("its codec needs a model profile, and none is named");
+    }
     out->codecs.push_back(codec);
   }
+  out->codec_profile = header.codec_profile;
   bool exact = true;
   for (uint32_t layer = 0; layer < header.layers; ++layer) {
     const uint8_t index = static_cast<uint8_t>(section[at + layer]);
@@ -229,7 +247,7 @@ absl::Status ParseCodecs(const format::Header& header, Bytes section, Prefix* ou
       return Malformed("codec of a layer is not in the list");
     }
     out->layer_codec.push_back(index);
-    exact = exact && out->codecs[index].raw();
+    exact = exact && out->codecs[index].exact(out->shape.dtype);
   }
   if (exact != (out->fidelity == Fidelity::kExact)) {
     return Malformed("fidelity does not agree with the codecs");

@@ -22,6 +22,7 @@ struct Prefix {
   Fidelity fidelity = Fidelity::kExact;
   std::vector<CodecPair> codecs;     // entry 0 is the part's codec
   std::vector<uint8_t> layer_codec;  // index into codecs, one per layer
+  uint64_t codec_profile = 0;        // 0: none
   ErrorRecord error;                 // layers may be empty: not measured, or exact
   std::vector<format::TableLayer> table;
 };

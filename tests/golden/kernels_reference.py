@@ -24,7 +24,7 @@ EXAMPLES = [
     ("kivi4_float16", "kivi4", FLOAT16, 0),
     ("kivi4_bfloat16", "kivi4", BFLOAT16, 1),
     ("kivi4_float32", "kivi4", FLOAT32, 1),
-    ("int8_kivi4_float16", "int8+kivi4", FLOAT16, 0),
+    ("k8v4_float16", "k8v4", FLOAT16, 0),
 ]
 
 
@@ -165,15 +165,21 @@ def int4_per_token(dtype, rows):
     return pad(codes, 16) + pad(parameters, 16)
 
 
-RAW = (raw, bytes(8))
-INT8 = (int8, struct.pack("<BBBBBBH", 1, 8, 1, 0, 0, 0, 0))
-INT4_PER_CHANNEL = (int4_per_channel, struct.pack("<BBBBBBH", 1, 4, 2, 1, 0, 0, 64))
-INT4_PER_TOKEN = (int4_per_token, struct.pack("<BBBBBBH", 1, 4, 1, 1, 0, 0, 128))
+def side(number, bits, grouping, zero=0, transform=0, rounding=0, outliers=0, tail=0, group_max=0,
+         group_split=0):
+    return struct.pack("<8BHHI", number, bits, grouping, zero, transform, rounding, outliers, tail,
+                       group_max, group_split, 0)
+
+
+RAW = (raw, bytes(16))
+INT8 = (int8, side(1, 8, 1))
+INT4_PER_CHANNEL = (int4_per_channel, side(1, 4, 2, 1, group_max=64, group_split=64))
+INT4_PER_TOKEN = (int4_per_token, side(1, 4, 1, 1, group_max=128, group_split=64))
 CODECS = {
     "raw": (RAW, RAW),
     "int8": (INT8, INT8),
     "kivi4": (INT4_PER_CHANNEL, INT4_PER_TOKEN),
-    "int8+kivi4": (INT8, INT4_PER_TOKEN),
+    "k8v4": (INT8, INT4_PER_TOKEN),
 }
 
 
@@ -227,7 +233,7 @@ def header(codec, dtype, layer_codec):
     tail = b"".join(k[1] + v[1] for k, v in codecs) + pad(bytes(layer_codec), 8)
     size = align(136 + len(tail) + 4, 64)
     return section(
-        b"TOKURAKV" + struct.pack("<HHI", 0, 1, size) + bytes(range(1, 33)) +
+        b"TOKURAKV" + struct.pack("<HHI", 0, 2, size) + bytes(range(1, 33)) +
         bytes(range(0x40, 0x50)) + bytes(range(0x80, 0x90)) +
         bytes([1, 2, dtype, 1 if exact else 2]) +
         struct.pack("<9IQQ", LAYERS, HEADS, K_DIM, V_DIM, TOKENS, len(codecs), 0, 0, 0, 0, 0) +

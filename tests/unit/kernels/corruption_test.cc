@@ -15,7 +15,7 @@
 namespace tokura::kernels {
 namespace {
 
-constexpr size_t kHeaderBytes = 192;  // of a part with one layer and two codecs
+constexpr size_t kHeaderBytes = 256;  // of a part with one layer and two codecs
 
 std::vector<std::byte> SmallPart(const char* codec) {
   TestRandom random(9);

@@ -34,7 +34,7 @@ constexpr Example kExamples[] = {
     {"kivi4_float16", "kivi4", DType::kFloat16, 0},
     {"kivi4_bfloat16", "kivi4", DType::kBFloat16, 1},
     {"kivi4_float32", "kivi4", DType::kFloat32, 1},
-    {"int8_kivi4_float16", "int8+kivi4", DType::kFloat16, 0},
+    {"k8v4_float16", "k8v4", DType::kFloat16, 0},
 };
 
 // Two layers of two heads, 8 tokens, K of 16 channels and V of 12. Element values are

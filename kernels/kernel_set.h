@@ -1,0 +1,69 @@
+#pragma once
+
+// The functions behind side_codec.h, one set for each instruction set; they are chosen once, when
+// the program first needs them. All sets give the same bytes and the same floats. A set may leave
+// functions out (null): the scalar set has every one. Internal to kernels/.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "kernels/codec.h"
+#include "kernels/kv_access.h"
+#include "kernels/side_codec.h"
+
+namespace tokura::kernels {
+
+// What is turned into codes: [tokens, dim] numbers, behind the transform and without the channels
+// that stay as they are.
+struct CoderTask {
+  CodecSide side;
+  uint32_t tokens = 0;
+  uint32_t dim = 0;
+  DType dtype = DType::kFloat16;  // of the parameters
+  // The most by which undoing the transform can enlarge a decoded number: a group whose largest
+  // decoded magnitude times this is not finite in dtype is not representable.
+  float gain = 1;
+  RoundingGuide guide;  // unless side.rounding is kNearest
+};
+
+// The arrays that SideBytesOf describes, without padding.
+struct CoderArrays {
+  std::byte* codes = nullptr;
+  std::byte* parameters = nullptr;
+};
+struct ConstCoderArrays {
+  const std::byte* codes = nullptr;
+  const std::byte* parameters = nullptr;
+};
+
+struct SideCoder {
+  // `y` [tokens, dim] to codes and parameters, all bytes of both.
+  SideResult (*encode)(const CoderTask& task, const float* y, const CoderArrays& out) = nullptr;
+  // The coded tokens `rows` to `y`, [rows.count, dim].
+  void (*decode)(const CoderTask& task, const ConstCoderArrays& in, TokenRange rows,
+                 float* y) = nullptr;
+  // The same from and to an engine's pages without a copy in fp32 between; used for sides without
+  // transform and without channels that stay as they are. May be null in every set.
+  SideResult (*encode_from)(const CoderTask& task, const SideAccess& access, TokenRange range,
+                            const CoderArrays& out) = nullptr;
+  void (*decode_to)(const CoderTask& task, const ConstCoderArrays& in, TokenRange rows,
+                    const SideAccess& access, uint32_t first_token) = nullptr;
+};
+
+struct KernelSet {
+  std::string_view name;  // "scalar", "avx2", "avx512"
+  // Functions for a side that passed CheckSide.
+  SideCoder (*coder)(const CodecSide& side, DType dtype) = nullptr;
+  // Multiply each of `count` rows of `dim` numbers, in place, with the unnormalised Hadamard matrix
+  // of FORMAT.md.
+  void (*hadamard)(float* rows, size_t count, uint32_t dim) = nullptr;
+};
+
+const KernelSet& ScalarKernels();
+
+// The sets that this machine can run, the scalar one first, the fastest last. Static.
+std::span<const KernelSet* const> RunnableKernels();
+
+}  // namespace tokura::kernels
