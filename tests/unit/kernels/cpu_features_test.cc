@@ -1,5 +1,7 @@
 #include "kernels/cpu_features.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace tokura::kernels {
@@ -29,7 +31,7 @@ TEST(CpuFeatures, OnlyWhatRunsCanBeForced) {
       EXPECT_EQ(ActiveIsa(), isa);
     } else {
       EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_NE(status.message().find(IsaName(isa)), absl::string_view::npos);
+      EXPECT_NE(std::string(status.message()).find(IsaName(isa)), std::string::npos);
     }
   }
   ASSERT_TRUE(SetIsa(BestIsa()).ok());
