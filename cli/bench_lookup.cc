@@ -15,6 +15,7 @@
 #include "cli/bench_lookup_rate.h"
 #include "cli/bench_lookup_redis.h"
 #include "cli/bench_lookup_rows.h"
+#include "cli/cpu_pin.h"
 #include "cli/statistics.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -136,6 +137,7 @@ class LookupBench {
   absl::Status MeasureLookups(uint32_t keys, uint64_t blocks) {
     TOKURA_RETURN_IF_ERROR(GrowIndex(blocks));
     TOKURA_ASSIGN_OR_RETURN(RedisPeer * maybe_redis, Redis(blocks));
+    TOKURA_ASSIGN_OR_RETURN(const auto split, SplitCpus(maybe_redis));
     LookupRows rows(keys, blocks);
     const TimePoint end = SystemClock().Now() + RowTime();
     TOKURA_RETURN_IF_ERROR(OnePair(keys, 0, maybe_redis, nullptr));  // caches are warm from here on
@@ -152,6 +154,14 @@ class LookupBench {
     }
     Add(rows.Rows());
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<CpuSplit>> SplitCpus(const RedisPeer* maybe_redis) const {
+    std::vector<pid_t> servers = {bed_->coordinator_pid()};
+    if (maybe_redis != nullptr) {
+      servers.push_back(maybe_redis->pid());
+    }
+    return CpuSplit::Create(servers);
   }
 
   // The same lookups by the coordinator and by Redis, one after the other: whoever comes first in

@@ -6,8 +6,6 @@
 #include <memory>
 #include <utility>
 
-#include <unistd.h>
-
 #include "absl/strings/str_cat.h"
 #include "cli/bench_lookup_blocks.h"
 #include "cli/cpu_pin.h"
@@ -110,17 +108,7 @@ class LookupLoad {
 absl::StatusOr<std::vector<BenchRow>> MeasureLookupRate(LookupBed& bed, Duration time) {
   LookupLoad load(bed);
   TOKURA_RETURN_IF_ERROR(load.Connect());
-  // The coordinator has the last core for itself where there is another one for the clients.
-  std::vector<int> ours = AllowedCpus();
-  if (ours.empty()) {
-    return absl::UnavailableError("the system does not say which CPUs there are");
-  }
-  TOKURA_ASSIGN_OR_RETURN(const auto server_pin,
-                          CpuPin::Create(bed.coordinator_pid(), {ours.back()}));
-  if (ours.size() > 1) {
-    ours.pop_back();
-  }
-  TOKURA_ASSIGN_OR_RETURN(const auto client_pin, CpuPin::Create(getpid(), ours));
+  TOKURA_ASSIGN_OR_RETURN(const auto split, CpuSplit::Create({bed.coordinator_pid()}));
   TOKURA_RETURN_IF_ERROR(load.Run(kWarmUp).status());
   TOKURA_ASSIGN_OR_RETURN(const Duration cpu_before, ProcessCpuTime(bed.coordinator_pid()));
   const TimePoint start = SystemClock().Now();

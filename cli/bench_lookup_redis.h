@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <sys/types.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/child_process.h"
@@ -44,6 +46,7 @@ class RedisPeer {
   // read. The thread waits as a transport does, awake for some microseconds, then asleep.
   // DATA_LOSS: one does not exist.
   absl::StatusOr<Duration> TimeExists(std::span<const BlockKey> keys);
+  pid_t pid() const { return process_->pid(); }
 
  private:
   RedisPeer() = default;

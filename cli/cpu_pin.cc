@@ -4,10 +4,14 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
+
+#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/status_macros.h"
 
 namespace tokura::cli {
 
@@ -59,6 +63,25 @@ CpuPin::~CpuPin() {
   for (const auto& [thread, cpus] : before_) {
     sched_setaffinity(thread, sizeof(cpus), &cpus);  // It may have ended, which does no harm.
   }
+}
+
+absl::StatusOr<std::unique_ptr<CpuSplit>> CpuSplit::Create(const std::vector<pid_t>& servers) {
+  std::vector<int> ours = AllowedCpus();
+  if (ours.empty()) {
+    return absl::UnavailableError("the system does not say which CPUs there are");
+  }
+  const int last = ours.back();
+  if (ours.size() > 1) {
+    ours.pop_back();
+  }
+  std::unique_ptr<CpuSplit> split(new CpuSplit);
+  for (const pid_t server : servers) {
+    TOKURA_ASSIGN_OR_RETURN(auto pin, CpuPin::Create(server, {last}));
+    split->pins_.push_back(std::move(pin));
+  }
+  TOKURA_ASSIGN_OR_RETURN(auto pin, CpuPin::Create(getpid(), ours));
+  split->pins_.push_back(std::move(pin));
+  return split;
 }
 
 }  // namespace tokura::cli

@@ -30,4 +30,17 @@ class CpuPin {
   std::map<pid_t, cpu_set_t> before_;  // by thread
 };
 
+// The last CPU for servers that are measured, the others for this process, their client; where
+// there is but one, they share it. Otherwise the kernel puts client and server on one CPU now and
+// then while another is idle, and what is measured is its choice. Until this object is destroyed.
+class CpuSplit {
+ public:
+  // As CpuPin::Create; UNAVAILABLE too when the system does not say which CPUs there are.
+  static absl::StatusOr<std::unique_ptr<CpuSplit>> Create(const std::vector<pid_t>& servers);
+
+ private:
+  CpuSplit() = default;
+  std::vector<std::unique_ptr<CpuPin>> pins_;
+};
+
 }  // namespace tokura::cli
