@@ -115,7 +115,21 @@ bool PrefixIndex::Locator::Considers(const FormEntry& form, Candidate& candidate
   return true;
 }
 
-uint32_t PrefixIndex::Locator::MustFollow(const Record& record) {
+inline uint32_t PrefixIndex::Locator::MustFollow(const Record& record) {
+  const FormEntry& form = record.form;
+  if (record.more == 0 && form.source == last_.source && form.form_class == last_.form_class &&
+      form.source != 0) {
+    return last_.must_follow;
+  }
+  const uint32_t least = MustFollowAny(record);
+  // A form that is judged by its error says nothing about the next one.
+  if (record.more == 0 && least != kNever && ViewOf(form.form_class).verdict == Verdict::kYes) {
+    last_ = LastForm{form.source, form.form_class, least};
+  }
+  return least;
+}
+
+uint32_t PrefixIndex::Locator::MustFollowAny(const Record& record) {
   uint32_t least = kNever;
   index_.records_->VisitForms(record, [&](const FormEntry& form) {
     Candidate candidate;
@@ -128,6 +142,9 @@ uint32_t PrefixIndex::Locator::MustFollow(const Record& record) {
 
 void PrefixIndex::Locator::Choose(const Record& record, uint32_t block, uint32_t following) {
   if (record.more == 0) {  // nearly all
+    if (runs_->Extend(block, record.form)) {
+      return;
+    }
     Candidate only;
     Considers(record.form, only);
     runs_->Add(block, only);
@@ -201,6 +218,20 @@ void PrefixIndex::Locator::Line::Add(uint32_t block, const Candidate& chosen) {
     runs.push_back(IndexRun{node, form.form_class, block, 0, 0, 0, 0});
     error_sum = 0;
   }
+  source = form.source;
+  Count(form);
+}
+
+inline bool PrefixIndex::Locator::Line::Extend(uint32_t block, const FormEntry& form) {
+  if (runs.empty() || source != form.source || runs.back().form_class != form.form_class ||
+      runs.back().first + runs.back().count != block) {
+    return false;
+  }
+  Count(form);
+  return true;
+}
+
+inline void PrefixIndex::Locator::Line::Count(const FormEntry& form) {
   IndexRun& run = runs.back();
   ++run.count;
   run.stored_bytes += form.stored_bytes;
@@ -218,7 +249,7 @@ void PrefixIndex::Locate(const LocateQuery& query, LocateResult& result) {
   Locator(*this, query).Run(result);
 }
 
-void PrefixIndex::TouchRecord(Record& record, uint32_t now_ticks) {
+inline void PrefixIndex::TouchRecord(Record& record, uint32_t now_ticks) {
   if (record.heat > 0 && now_ticks - record.touched < kTicksPerSecond) {
     ++record.heat;
     return;

@@ -56,10 +56,21 @@ class PrefixIndex::Locator {
   struct Line {
     std::vector<IndexRun>& runs;
     double error_sum = 0;  // of the last run
+    SourceId source = 0;   // of the block that was added last
     // The node of the block before, if it was in the last run.
     std::optional<NodeSlot> NodeBefore(uint32_t block) const;
     void Add(uint32_t block, const Candidate& chosen);
+    // Add the only form of a block if it goes on with the last run; whether it did.
+    bool Extend(uint32_t block, const FormEntry& form);
+    void Count(const FormEntry& form);
     void CloseRun();
+  };
+  // Blocks of a chain lie mostly in one inventory and one class each: what was found out about the
+  // last one holds for the next one.
+  struct LastForm {
+    SourceId source = 0;  // 0: none
+    ClassId form_class = 0;
+    uint32_t must_follow = 0;
   };
 
   const ClassView& ViewOf(ClassId id);
@@ -67,6 +78,7 @@ class PrefixIndex::Locator {
   // The form as a candidate; false when the lookup does not see or take it.
   bool Considers(const FormEntry& form, Candidate& candidate);
   uint32_t MustFollow(const Record& record);
+  uint32_t MustFollowAny(const Record& record);
   // Choose for a block with `following` blocks of the prefix after it.
   void Choose(const Record& record, uint32_t block, uint32_t following);
   static bool Better(const Candidate& a, const Candidate& b, std::optional<NodeSlot> before);
@@ -75,6 +87,7 @@ class PrefixIndex::Locator {
   const LocateQuery& query_;
   Scratch& scratch_;
   std::optional<float> max_error_;
+  LastForm last_;
   Line* runs_ = nullptr;
   Line* alternates_ = nullptr;
 };

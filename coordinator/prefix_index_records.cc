@@ -33,7 +33,7 @@ uint32_t RecordStore::Hash(const BlockKey& key) const {
 }
 
 uint32_t RecordStore::Find(const BlockKey& key, uint32_t hash) const {
-  return table_.Find(hash, [&](uint32_t handle) { return records_[handle].key == key; });
+  return table_.Find(hash, [&](uint32_t handle) { return Same(records_[handle].key, key); });
 }
 
 uint32_t RecordStore::PrefetchRecord(uint32_t hash) const {
