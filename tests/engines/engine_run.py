@@ -39,8 +39,8 @@ class Run:
             max_num_seqs=8,
             seed=0,
             disable_log_stats=False,
-            **spec.get("llm", {}),
         )
+        arguments.update(spec.get("llm", {}))
         if spec.get("connector"):
             arguments["kv_transfer_config"] = dict(
                 kv_connector="TokuraConnector",
@@ -224,6 +224,14 @@ class Run:
         saves = get_kv_transfer_group()._worker._saves
         saves._options = dataclasses.replace(saves._options, codec=codec)
 
+    def metrics(self) -> dict[str, float]:
+        """Tokura's metrics as the engine's Prometheus endpoint would show them."""
+        return {
+            metric.name: getattr(metric, "value", getattr(metric, "count", 0))
+            for metric in self.llm.get_metrics()
+            if "tokura" in metric.name
+        }
+
     def close(self) -> None:
         """End the engine, and with it the connector."""
         self.llm.llm_engine.engine_core.shutdown()
@@ -250,9 +258,10 @@ def run(spec: dict[str, Any], ask_parent: Any) -> dict[str, Any]:
         for step in spec["steps"]:
             print(f"=== step {step}", flush=True)
             steps.append(engine.step(step))
+        metrics = engine.metrics()
     finally:
         engine.close()
-    return {"name": spec["name"], "start_seconds": engine.start_seconds, "steps": steps}
+    return {"name": spec["name"], "start_seconds": engine.start_seconds, "steps": steps, "metrics": metrics}
 
 
 def main() -> None:
