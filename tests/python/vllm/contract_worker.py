@@ -239,6 +239,22 @@ class Saves(ContractCase):
         self.store.hold.clear()
         self.assertEqual(self.wrong_blocks(24), (24, []))
 
+    def test_pages_are_held_too_when_a_request_ends_in_the_step_that_loaded_for_it(self):
+        rig = self.rig({"load_async": False})
+        rig.run_alone("v", tokens(24))
+        request = rig.add("w", tokens(32))
+        external, _ = rig.ask(request)
+        rig.promise(request, 0, external)
+        self.store.hold = {"put"}
+        held = []
+        rig.before_report = lambda: held.append(rig.finish(request))
+        rig.step(new=[(request, external, 32 - external)])
+        rig.before_report = None
+        self.assertEqual(held, [True])
+        self.store.run()
+        rig.step()
+        self.assertEqual(rig.sent, {"w"})
+
     def test_pages_are_not_held_when_the_saves_have_read_them(self):
         rig = self.rig()
         request = self.saving(rig, "w", 24)

@@ -116,8 +116,9 @@ class SchedulerSide:
 
     def matched_tokens(self, request: Any, local_tokens: int) -> tuple[int | None, bool]:
         """Tokens that can be loaded beyond the local hit; None while that is being found out.
-        Changes nothing that the engine
-        could see, and is cheap: it is asked in every step."""
+
+        Changes nothing that the engine could see, and is cheap: it is asked in every step.
+        """
         state = self._requests.get(request.request_id)
         if state is None or not self._loads or not compat.reads_cache(request):
             return 0, False
@@ -361,8 +362,9 @@ class SchedulerSide:
             return False
         if state.ticket is not None:
             state.ticket.end()
-        if state.loading:
-            # The engine itself holds the pages until the load is reported.
+        if state.loading and self._asynchronous:
+            # It has not run: nothing reads its pages, and the engine itself holds them until the
+            # load is reported.
             return False
         # The last blocks' tokens may have become known only now. (Behind a window, pages are gone
         # by now.)

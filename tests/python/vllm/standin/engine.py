@@ -171,6 +171,8 @@ class Rig:
         self.free = list(range(1, pages))
         self.failed_pages, self.sent, self.received, self.failed_requests = set(), set(), set(), set()
         self.pending = {"finished": set(), "preempted": set()}
+        # What the scheduler does with a step's outputs before it hears what the workers' connectors report.
+        self.before_report = None
 
     # ---- pages ----
 
@@ -318,6 +320,8 @@ class Rig:
         report = said[0] if said else None
         for other in said[1:]:
             report = report.aggregate(other)
+        if self.before_report is not None:
+            self.before_report()
         self.sent |= done["sent"]
         self.received |= done["received"]
         self.scheduler.update_connector_output(
