@@ -52,6 +52,7 @@ void ServerMaintenance::Slice() {
 void ServerMaintenance::Tick() {
   orphans_.Open(context_->state, *context_->inventory, executor_.Now());
   Wake();
+  context_->nodes.CountDropped();
   context_->metrics.Sample(Gauges(*context_), context_->index->stats(),
                            context_->inventory->stats());
 }

@@ -122,7 +122,7 @@ void NodeTable::Touched(NodeSlot slot, const BlockKey& key) {
     return;
   }
   if (!slots_[slot]->second.touches.Add(key)) {
-    metrics_.TouchesEnded(NoteResult::kDropped, 1);
+    ++touches_dropped_;
   }
 }
 
@@ -131,8 +131,13 @@ void NodeTable::Orphaned(NodeSlot slot, const BlockKey& key) {
     return;
   }
   if (!slots_[slot]->second.orphans.Add(key)) {
-    metrics_.OrphansEnded(NoteResult::kDropped, 1);
+    ++orphans_dropped_;
   }
+}
+
+void NodeTable::CountDropped() {
+  metrics_.TouchesEnded(NoteResult::kDropped, std::exchange(touches_dropped_, 0));
+  metrics_.OrphansEnded(NoteResult::kDropped, std::exchange(orphans_dropped_, 0));
 }
 
 size_t NodeTable::touches_waiting() const {

@@ -68,6 +68,10 @@ class NodeTable final : public PrefixIndexSink {
   void Touched(NodeSlot slot, const BlockKey& key) override;
   void Orphaned(NodeSlot slot, const BlockKey& key) override;
 
+  // Count what was dropped since the last call, for the metrics: a counter each time would cost a
+  // lookup more than the index does.
+  void CountDropped();
+
   size_t touches_waiting() const;
   size_t orphans_waiting() const;
 
@@ -78,6 +82,8 @@ class NodeTable final : public PrefixIndexSink {
 
   const PlantedBugs bugs_;
   CoordinatorMetrics& metrics_;
+  uint64_t touches_dropped_ = 0;  // that CountDropped has not counted yet
+  uint64_t orphans_dropped_ = 0;  // likewise
   Nodes nodes_;
   std::vector<NodeStanding> standings_;    // by slot
   std::vector<Nodes::value_type*> slots_;  // by slot; null: no registered life

@@ -517,7 +517,9 @@ TEST_F(ServerClusterTest, TouchesBeyondTheQueueAreDroppedAndCounted) {
     touching.set_touch(true);
     EXPECT_EQ(Locate(client, touching).prefix_blocks(), kBlocks);
   }
-  EXPECT_EQ(Metric("tokura_coordinator_touches_total", {{"result", "dropped"}}), 4096);
+  EXPECT_TRUE(RunUntil([&] {
+    return Metric("tokura_coordinator_touches_total", {{"result", "dropped"}}) == 4096;
+  }));
   const proto::ReportReply reply = Report(node, UINT32_MAX);
   ASSERT_EQ(reply.touches_size(), 1);
   EXPECT_EQ(reply.touches(0).keys().size(), 16384 * BlockKey::kBytes) << "one message's worth";

@@ -191,6 +191,7 @@ TEST_F(NodeTableTest, NotesBeyondTheQueueAreDroppedAndCounted) {
   }
   EXPECT_EQ(nodes_.orphans_waiting(), NodeTable::kNotesMax);
   EXPECT_EQ(nodes_.touches_waiting(), NodeTable::kNotesMax);
+  nodes_.CountDropped();
   EXPECT_EQ(Value(*registry_, "tokura_coordinator_orphans_total", {{"result", "dropped"}}), 5);
   EXPECT_EQ(Value(*registry_, "tokura_coordinator_touches_total", {{"result", "dropped"}}), 5);
   EXPECT_EQ(nodes_.Find("a")->orphans.Take(1), KeyBytes(ChainKey(1, 0))) << "the oldest first";
