@@ -4,9 +4,13 @@
 
 #include "common/check.h"
 #include "kernels/float8.h"
+#include "kernels/kernel_set.h"
 
 namespace tokura::kernels {
 namespace {
+
+// Elements from which on the wide instructions are worth the call.
+constexpr size_t kWorthACall = 16;
 
 // memcpy of one element compiles to an unaligned load or store and does not stop vectorisation.
 template <float (*kConvert)(uint16_t)>
@@ -37,6 +41,11 @@ void ToFloat(DType dtype, const std::byte* in, size_t count, float* out) {
   if (count == 0) {
     return;
   }
+  if (count >= kWorthACall) {
+    if (const auto to_float = ActiveKernels().to_float) {
+      return to_float(dtype, in, count, out);
+    }
+  }
   if (dtype == DType::kFloat32) {
     std::memcpy(out, in, count * sizeof(float));
   } else if (dtype == DType::kFloat16) {
@@ -54,6 +63,11 @@ void FromFloat(DType dtype, const float* in, size_t count, std::byte* out) {
   TOKURA_CHECK(ConvertsToFloat(dtype));
   if (count == 0) {
     return;
+  }
+  if (count >= kWorthACall) {
+    if (const auto from_float = ActiveKernels().from_float) {
+      return from_float(dtype, in, count, out);
+    }
   }
   if (dtype == DType::kFloat32) {
     std::memcpy(out, in, count * sizeof(float));

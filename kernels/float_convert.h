@@ -13,7 +13,7 @@
 
 namespace tokura::kernels {
 
-// Exact. NaNs keep their sign and payload.
+// Exact. NaNs keep their sign and payload and become quiet.
 TOKURA_HOST_DEVICE inline float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t shifted = static_cast<uint32_t>(half & 0x7fffu) << 13;
@@ -22,7 +22,8 @@ TOKURA_HOST_DEVICE inline float HalfToFloat(uint16_t half) {
   const uint32_t normal = shifted + (112u << 23) + (exponent == 0x0f800000u ? 112u << 23 : 0u);
   // Subnormal: mantissa on top of 2^-14, minus 2^-14; both are normal floats.
   const float subnormal = std::bit_cast<float>(shifted + (113u << 23)) - 0x1p-14f;
-  const uint32_t bits = exponent == 0 ? std::bit_cast<uint32_t>(subnormal) : normal;
+  const uint32_t quiet = shifted > 0x0f800000u ? 0x00400000u : 0u;
+  const uint32_t bits = exponent == 0 ? std::bit_cast<uint32_t>(subnormal) : normal | quiet;
   return std::bit_cast<float>(bits | sign);
 }
 

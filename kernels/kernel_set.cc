@@ -1,9 +1,11 @@
 #include "kernels/kernel_set.h"
 
-#include <array>
+#include <vector>
 
+#include "kernels/cpu_features.h"
 #include "kernels/float8_coder.h"
 #include "kernels/integer_coder.h"
+#include "kernels/isa_kernels.h"
 #include "kernels/lloyd_max_coder.h"
 #include "kernels/transform.h"
 
@@ -24,7 +26,11 @@ SideCoder ScalarCoder(const CodecSide& side, DType) {
 }
 
 constexpr KernelSet kScalar{"scalar", ScalarCoder, ScalarHadamard};
-constexpr std::array<const KernelSet*, 1> kRunnable = {&kScalar};
+
+const KernelSet& KernelsOf(Isa isa) {
+  const KernelSet* set = isa == Isa::kScalar ? nullptr : KernelsCompiledFor(isa);
+  return set == nullptr ? kScalar : *set;
+}
 
 }  // namespace
 
@@ -32,8 +38,21 @@ const KernelSet& ScalarKernels() {
   return kScalar;
 }
 
+const KernelSet& ActiveKernels() {
+  return KernelsOf(ActiveIsa());
+}
+
 std::span<const KernelSet* const> RunnableKernels() {
-  return kRunnable;
+  static const std::vector<const KernelSet*> runnable = [] {
+    std::vector<const KernelSet*> sets;
+    for (const Isa isa : kIsas) {
+      if (IsaAvailable(isa)) {
+        sets.push_back(&KernelsOf(isa));
+      }
+    }
+    return sets;
+  }();
+  return runnable;
 }
 
 }  // namespace tokura::kernels

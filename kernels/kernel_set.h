@@ -1,7 +1,7 @@
 #pragma once
 
-// The functions behind side_codec.h, one set for each instruction set; they are chosen once, when
-// the program first needs them. All sets give the same bytes and the same floats. A set may leave
+// The functions behind side_codec.h, one set for each instruction set; cpu_features.h says which
+// is in force. All sets give the same bytes and the same floats. A set may leave
 // functions out (null): the scalar set has every one. Internal to kernels/.
 
 #include <cstddef>
@@ -59,9 +59,18 @@ struct KernelSet {
   // Multiply each of `count` rows of `dim` numbers, in place, with the unnormalised Hadamard matrix
   // of FORMAT.md.
   void (*hadamard)(float* rows, size_t count, uint32_t dim) = nullptr;
+  // As ToFloat and FromFloat of float_convert.h, and as GatherRaw and ScatterRaw for sides whose
+  // channels are not contiguous. Null in the scalar set: those functions are the plain form.
+  void (*to_float)(DType dtype, const std::byte* in, size_t count, float* out) = nullptr;
+  void (*from_float)(DType dtype, const float* in, size_t count, std::byte* out) = nullptr;
+  void (*gather)(const SideAccess& access, TokenRange range, std::byte* out) = nullptr;
+  void (*scatter)(const SideAccess& access, TokenRange range, const std::byte* in) = nullptr;
 };
 
 const KernelSet& ScalarKernels();
+
+// The set of ActiveIsa (cpu_features.h). Thread-safe.
+const KernelSet& ActiveKernels();
 
 // The sets that this machine can run, the scalar one first, the fastest last. Static.
 std::span<const KernelSet* const> RunnableKernels();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/float_convert.h"
+#include "kernels/kernel_set.h"
 
 namespace tokura::kernels {
 namespace {
@@ -52,11 +53,15 @@ void MoveStrided(const SideAccess& access, std::byte* strided, uint32_t tokens, 
   }
 }
 
+bool HasContiguousChannels(const SideAccess& access) {
+  return access.channel_stride == static_cast<int64_t>(DTypeBytes(access.dtype));
+}
+
 template <Direction kDirection>
 void MoveRun(const SideAccess& access, std::byte* strided, uint32_t tokens, std::byte* dense) {
   const size_t element_bytes = DTypeBytes(access.dtype);
   const size_t row_bytes = size_t{access.dim} * element_bytes;
-  if (access.channel_stride == static_cast<int64_t>(element_bytes)) {
+  if (HasContiguousChannels(access)) {
     if (access.token_stride == static_cast<int64_t>(row_bytes)) {
       MoveBytes<kDirection>(strided, dense, row_bytes * tokens);
       return;
@@ -142,10 +147,20 @@ SideAccess AccessV(const KvView& view, size_t layer, uint32_t head) {
 }
 
 void GatherRaw(const SideAccess& access, TokenRange range, std::byte* out) {
+  if (access.dim != 0 && !HasContiguousChannels(access)) {
+    if (const auto gather = ActiveKernels().gather) {
+      return gather(access, range, out);
+    }
+  }
   Move<Direction::kGather>(access, range, out);
 }
 
 void ScatterRaw(const SideAccess& access, TokenRange range, const std::byte* in) {
+  if (access.dim != 0 && !HasContiguousChannels(access)) {
+    if (const auto scatter = ActiveKernels().scatter) {
+      return scatter(access, range, in);
+    }
+  }
   // A scatter only reads its dense side; the template shares one signature for both directions.
   Move<Direction::kScatter>(access, range, const_cast<std::byte*>(in));
 }

@@ -46,7 +46,7 @@ struct Plan {
   explicit Plan(const SideTask& task)
       : bytes(SideBytesOf(task.side, task.shape)),
         exact(ExactChannels(task.side, task.shape.dim)),
-        kernels(task.kernels == nullptr ? *RunnableKernels().back() : *task.kernels),
+        kernels(task.kernels == nullptr ? ActiveKernels() : *task.kernels),
         coder(kernels.coder(task.side, task.shape.dtype)),
         scalar(ScalarKernels().coder(task.side, task.shape.dtype)) {
     TOKURA_CHECK(scalar.encode != nullptr && scalar.decode != nullptr);

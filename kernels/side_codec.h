@@ -47,7 +47,7 @@ struct SideTask {
   CodecSide side;
   SideShape shape;
   SideProfile profile;
-  const KernelSet* kernels = nullptr;  // null: the fastest that this machine runs
+  const KernelSet* kernels = nullptr;  // null: the set in force
 };
 
 // Memory that calls use for what is between transform and codes, kept from call to call.
