@@ -54,6 +54,7 @@ class Proof:
             ("preempt", self.preempt),
             ("abort", self.abort),
             ("identity", self.identity),
+            ("ranks", self.ranks),
         ]
         for name, part in parts:
             if not self.only or name in self.only or name == "baseline":
@@ -259,6 +260,25 @@ class Proof:
         same, largest = against(done, [self.baseline["cold", B]])
         self.table.check("abort", "the other ends", len(done) == 1 and same and largest <= ROUNDING, f"|Δlogprob| {largest:.1e}")
         self.check("abort", result, "cold", generate(B, label="and the engine goes on"), 2, None, ROUNDING)
+
+    def ranks(self) -> None:
+        """Three tensor-parallel workers load what one engine saved, and save what it loads."""
+        self.matrix.cluster.heal()
+        connector = {"codec": "raw", "head_shards": 3}
+        steps = [generate(A, C, label="one worker"), generate(settle=True)]
+        result = self.matrix.run({"name": "ranks 1", "connector": connector, "steps": steps})
+        self.check("ranks", result, "cold", steps[0], 0, 0, 0.0)
+        # Sums over ranks are taken in another order, so that equal bits cannot be expected.
+        steps = [generate(A, C, label="three ranks, what one worker saved"), generate(B, label="three ranks")]
+        spec = {"name": "ranks 3", "connector": connector, "steps": [*steps, generate(settle=True)], "kv_mib": 256}
+        result = self.matrix.run({**spec, "llm": {"tensor_parallel_size": 3}, "multiprocess": True})
+        hits = [[o["cached"] for o in step["results"]] for step in result["steps"][:2]]
+        self.table.check("ranks: three of them", "hit", hits == [[512, 256], [0]], f"hit {hits} {result.get('error', '')}")
+        self.check("ranks", result, "local", steps[0], 0, None, 1e-3)
+        self.check("ranks", result, "cold", steps[1], 1, None, 1e-3)
+        steps = [generate(B, label="one worker, what three ranks saved")]
+        result = self.matrix.run({"name": "ranks back", "connector": connector, "steps": steps})
+        self.check("ranks", result, "local", steps[0], 0, 512, 1e-3)
 
     # ---- 3: identity ----
 

@@ -189,6 +189,12 @@ class Identity(ContractCase):
         self.assertEqual(self.hit(salt="b"), 0)
         self.assertEqual(self.hit(), 0)
 
+    def test_salts_may_be_any_text(self):
+        self.rig().run_alone("w", tokens(24), salt="\ud800" * 1000)
+        self.assertEqual(self.hit(salt="\ud800" * 1000), 16)
+        self.assertEqual(self.hit(salt="\ud800" * 999), 0)
+        self.assertEqual(self.hit(salt="\n"), 0)
+
     def test_another_adapter_is_no_hit_and_its_name_is_no_salt(self):
         def lora(name, path="/nowhere/x"):
             return SimpleNamespace(lora_name=name, lora_path=path)

@@ -18,6 +18,8 @@ from tokura.vllm.options import Options
 # Bytes at both ends of a file of weights that its digest covers; a whole read would take minutes
 # for large models.
 _SAMPLE_BYTES = 64 << 10
+# Longer salts are named by their digest.
+_SALT_BYTES_MAX = 256
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 
 
@@ -79,7 +81,7 @@ class ModelIdentity:
         lora = request.lora_request
         return NamespaceId(
             lora_digest=lora_digest(lora) if lora is not None else "",
-            salt=self._generation + _tagged(request.cache_salt or ""),
+            salt=self._generation + _salt(request.cache_salt or ""),
         )
 
     def forget(self) -> None:
@@ -102,8 +104,11 @@ def _kind(group: compat.GroupInfo) -> tokura.AttentionKind:
     return kinds[group.kind]
 
 
-def _tagged(salt: str) -> str:
-    return f"salt:{salt}" if salt else ""
+def _salt(text: str) -> str:
+    """A caller's salt; what is long or no text becomes its digest."""
+    data = text.encode(errors="surrogatepass")
+    plain = len(data) <= _SALT_BYTES_MAX and text.isprintable()
+    return text if plain else "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def _revision(options: Options, model: Any) -> str:
@@ -163,8 +168,11 @@ def lora_digest(lora: Any) -> str:
         _lora_digests.pop(key, None)
     digest = _lora_digests.get(key)
     if digest is None:
-        path = pathlib.Path(key[1])
-        files = directory_digest(path) if path.is_dir() else f"path:{key[1]}"
+        try:
+            path = pathlib.Path(key[1])
+            files = directory_digest(path) if path.is_dir() else f"path:{key[1]}"
+        except OSError:  # The engine will say so when it loads the adapter.
+            files = f"path:{key[1]}"
         text = f"{len(key[0])}:{key[0]}:{files}"
         digest = _lora_digests[key] = hashlib.sha256(text.encode()).hexdigest()
     return digest
