@@ -180,7 +180,7 @@ bool PartBytes::CanaryIntact() const {
 std::vector<std::byte> Encode(const KvBuffer& buffer, const EncodeArguments& arguments,
                               uint32_t* fallbacks) {
   const PartShape shape = ShapeOf(buffer.shape(), arguments.tokens, arguments.heads);
-  const auto bytes = PartBytesMax(shape, arguments.options.codec);
+  const auto bytes = PartBytesMax(shape, arguments.options);
   EXPECT_TRUE(bytes.ok()) << bytes.status();
   if (!bytes.ok()) {
     return {};
@@ -207,8 +207,8 @@ std::vector<std::byte> Encode(const KvBuffer& buffer, const EncodeArguments& arg
 }
 
 absl::Status Decode(std::span<const std::byte> part, const KvBuffer& buffer, uint32_t first_head,
-                    uint32_t first_token) {
-  TOKURA_ASSIGN_OR_RETURN(const PartReader reader, PartReader::Open(part));
+                    uint32_t first_token, const ProfileSource* profiles) {
+  TOKURA_ASSIGN_OR_RETURN(const PartReader reader, PartReader::Open(part, profiles));
   const PartInfo& info = reader.info();
   for (uint32_t layer = 0; layer < info.shape.layers; ++layer) {
     const auto bytes = part.subspan(info.layer_offset[layer],

@@ -114,6 +114,6 @@ std::vector<std::byte> Encode(const KvBuffer& buffer, const EncodeArguments& arg
 
 // Verifies and decodes all layers into `buffer`.
 absl::Status Decode(std::span<const std::byte> part, const KvBuffer& buffer, uint32_t first_head,
-                    uint32_t first_token);
+                    uint32_t first_token, const ProfileSource* profiles = nullptr);
 
 }  // namespace tokura::kernels
