@@ -134,6 +134,8 @@ class ClientImpl final : public Client {
   RemoveResult Remove(const NamespaceRef& ns, const std::vector<BlockKey>& keys) override;
   std::vector<absl::StatusOr<NodeStat>> Stat() override;
   absl::Status SetNodes(const std::vector<std::string>& nodes) override;
+  Executor& executor() override { return transport_->executor(); }
+  ClientCore& core() override { return *core_; }
 
  private:
   // Run `task` with the core. False: too many calls wait for the progress thread.

@@ -371,6 +371,7 @@ void GetOperation::Send(size_t index) {
         reinterpret_cast<const char*>(match.content_ids[i].bytes.data()), ContentId::kBytes);
   }
   batch.state = Batch::State::kSent;
+  wire_.Begin(core_.executor.Now());
   Moved(batch);
   batch.request_id = batch.maybe_link->Send(net::Op::kGet, body, deadline(),
                                             std::make_shared<GetCall>(Self<GetOperation>(), index));
@@ -458,6 +459,7 @@ void GetOperation::OnReceived(const Arrival& arrival, RingSlot slot, const absl:
   --batch.receiving;
   if (status.ok()) {
     bytes_moved_ += arrival.bytes;
+    wire_.Extend(core_.executor.Now());
     core_.metrics.received_bytes->Increment(static_cast<double>(arrival.bytes));
     if (batch.maybe_link != nullptr) {
       batch.maybe_link->rate().Observe(arrival.bytes, core_.executor.Now() - arrival.started);
@@ -516,6 +518,7 @@ void GetOperation::OnDecoded(const Arrival& arrival, const PartDecode& decode, D
   Block& block = blocks_[arrival.block];
   --block.jobs;
   --jobs_;
+  decode_took_ += took;
   if (decode.status().ok()) {
     const kernels::PartInfo& info = decode.reader()->info();
     const uint64_t raw = RawBytes(info.shape);
@@ -804,6 +807,7 @@ void GetOperation::Deliver() {
     result.proxy_error.push_back(block.status.ok() && block.fidelity.proxy());
   }
   result.bytes_moved = bytes_moved_;
+  result.timings = {.wire = wire_.duration(), .codec = decode_took_};
   core_.metrics.logical_received_bytes->Increment(static_cast<double>(result.bytes_logical));
   const ResultLabel failed = ok > 0                     ? ResultLabel::kPartial
                              : first_failure != nullptr ? LabelOf(*first_failure)

@@ -12,6 +12,7 @@
 #include "client-lib/src/operation.h"
 #include "client-lib/src/part_decode.h"
 #include "client-lib/src/relocation.h"
+#include "client-lib/src/wire_span.h"
 #include "proto/tokura.pb.h"
 
 namespace tokura {
@@ -153,6 +154,8 @@ class GetOperation final : public Operation {
   uint64_t raw_bytes_ = 0;     // of all blocks asked for
   uint32_t jobs_ = 0;
   uint64_t bytes_moved_ = 0;
+  WireSpan wire_;
+  Duration decode_took_ = Duration::zero();
   bool loss_logged_ = false;
   bool ended_ = false;
 };

@@ -270,6 +270,8 @@ void PlacedPut::OnChildEnded(size_t index, const PutResult& result) {
   core_.executor.Post([gone = std::move(children_[index].operation)] {});
   children_[index].operation = nullptr;
   bytes_moved_ += result.bytes_moved;
+  timings_.wire = std::max(timings_.wire, result.timings.wire);
+  timings_.codec += result.timings.codec;
   std::vector<size_t> again;
   const std::vector<size_t> blocks = children_[index].blocks;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -389,6 +391,7 @@ void PlacedPut::Deliver() {
     result.blocks.push_back(status);
   }
   result.bytes_moved = bytes_moved_;
+  result.timings = timings_;
   result.bytes_logical = ok * raw_bytes_per_block_;
   core_.metrics.logical_sent_bytes->Increment(static_cast<double>(result.bytes_logical));
   ResultLabel label = ResultLabel::kOk;

@@ -98,6 +98,7 @@ class PlacedPut final : public Operation {
   std::map<uint64_t, Deferred> deferred_;
   uint64_t last_deferred_ = 0;
   uint64_t bytes_moved_ = 0;
+  OperationTimings timings_;
   absl::Status end_;  // why nothing is planned any more; OK: it may be
   bool view_released_ = false;
   bool delivered_ = false;

@@ -254,6 +254,7 @@ void PutOperation::Encode(size_t part, RingSlot slot) {
 
 void PutOperation::OnEncoded(size_t part, const PartEncode& encode, RingSlot slot, Duration took) {
   --encoding_;
+  encode_took_ += took;
   const uint64_t raw = RawBytes(request_.ns->Shape(parts_[part].id.group));
   if (encode.status().ok()) {
     core_.metrics.Coded(codec_, {.direction = CodecDirection::kEncode,
@@ -331,6 +332,7 @@ void PutOperation::SendPart(Encoded encoded) {
   Batch& batch = batches_[index];
   ++blocks_[part.block].parts_offered;
   ++batch.sending;
+  wire_.Begin(core_.executor.Now());
   Moved(2 * maybe_link_->rate().Predict(encoded.bytes));
   const net::RegisteredSpan piece = encoded.slot.span().Sub(0, encoded.bytes);
   // The slot is the transport's until Done, whatever becomes of the operation.
@@ -365,6 +367,7 @@ void PutOperation::OnReply(size_t index, const absl::Status& status,
     return;
   }
   batch.state = Batch::State::kAnswered;
+  wire_.Extend(core_.executor.Now());
   Moved();
   proto::PutReply reply;
   absl::Status readable = status;
@@ -573,6 +576,7 @@ void PutOperation::Deliver() {
     result.blocks.push_back(block.status);
   }
   result.bytes_moved = bytes_moved_;
+  result.timings = {.wire = wire_.duration(), .codec = encode_took_};
   result.bytes_logical = ok * raw_bytes_per_block_;
   if (counted()) {
     core_.metrics.logical_sent_bytes->Increment(static_cast<double>(result.bytes_logical));

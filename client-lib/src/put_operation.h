@@ -9,6 +9,7 @@
 
 #include "client-lib/src/operation.h"
 #include "client-lib/src/part_encode.h"
+#include "client-lib/src/wire_span.h"
 #include "proto/tokura.pb.h"
 
 namespace tokura {
@@ -149,6 +150,8 @@ class PutOperation final : public Operation {
   TimePoint moved_;  // when the node last made progress, or later: when it may be expected to
   Ring::Ticket ticket_ = 0;
   uint64_t bytes_moved_ = 0;
+  WireSpan wire_;
+  Duration encode_took_ = Duration::zero();
   enum class ViewState { kHeld, kClosing, kReleased } view_state_ = ViewState::kHeld;
   bool ended_ = false;
 };

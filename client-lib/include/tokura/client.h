@@ -72,6 +72,12 @@ class Client {
   virtual RemoveResult Remove(const NamespaceRef& ns, const std::vector<BlockKey>& keys) = 0;
   virtual std::vector<absl::StatusOr<NodeStat>> Stat() = 0;
   virtual absl::Status SetNodes(const std::vector<std::string>& nodes) = 0;
+
+  // For callers that want callbacks instead: the core, which is to be used on the executor's thread
+  // only. Both live until the client's destructor has ended every operation; a task posted before
+  // that destructor starts runs.
+  virtual Executor& executor() = 0;
+  virtual ClientCore& core() = 0;
 };
 
 }  // namespace tokura

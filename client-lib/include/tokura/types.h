@@ -147,6 +147,14 @@ struct GetOptions {
   std::function<void(size_t group, uint32_t layer)> on_layer;
 };
 
+// Where the time of a get or put went. The two overlap, so they do not add up to its duration.
+struct OperationTimings {
+  // From the first request (get) or payload (put) to the last payload or answer; of a put to
+  // several nodes, the longest of theirs.
+  Duration wire{};
+  Duration codec{};  // verify and decode, or encode: the codec threads' time, added up
+};
+
 // Result of one Get. A block is OK only when all its asked-for parts were verified and decoded from
 // one content id. The contents of the view are defined for OK blocks only, and never change after
 // the result was delivered.
@@ -159,7 +167,8 @@ struct GetResult {
   std::vector<bool> proxy_error;
   uint64_t bytes_moved = 0;    // payload over the wire
   uint64_t bytes_logical = 0;  // raw size of OK blocks
-  size_t prefix_ok() const;    // leading OK blocks
+  OperationTimings timings;
+  size_t prefix_ok() const;  // leading OK blocks
 };
 
 struct PutOptions {
@@ -183,6 +192,7 @@ struct PutResult {
   std::vector<absl::Status> blocks;
   uint64_t bytes_moved = 0;
   uint64_t bytes_logical = 0;
+  OperationTimings timings;
   size_t stored() const;
 };
 

@@ -33,6 +33,22 @@ TEST_F(ClientCoreTest, GetReturnsWhatWasPut) {
   EXPECT_EQ(source.values(), target.values());
 }
 
+TEST_F(ClientCoreTest, ResultsSayHowLongTheWireTook) {
+  AddNode();
+  StartClient();
+  const TokenChain chain = MakeChain(*ns_, 3);
+  EngineMemory source(*ns_, 3), target(*ns_, 3);
+  const TimePoint before_put = Now();
+  const PutResult put = Put(chain, source.View());
+  const TimePoint before_get = Now();
+  EXPECT_GT(put.timings.wire, Duration::zero());
+  EXPECT_LE(put.timings.wire, before_get - before_put);
+  const GetResult got = Get(Lookup(chain), target.View());
+  EXPECT_GT(got.timings.wire, Duration::zero());
+  const Match nothing = Lookup(MakeChain(*ns_, 3, 77));
+  EXPECT_EQ(Get(nothing, target.View()).timings.wire, Duration::zero());
+}
+
 TEST_F(ClientCoreTest, LossyCodecDeclaresItsError) {
   AddNode();
   StartClient();

@@ -80,6 +80,8 @@ TEST_F(ClusterPutTest, WhatIsHeldAlreadyIsNotSent) {
   const PutResult nothing = Put(chain, source.View());
   EXPECT_EQ(nothing.stored(), 10u);
   EXPECT_EQ(nothing.bytes_moved, 0u);
+  EXPECT_GT(again.timings.wire, Duration::zero());
+  EXPECT_EQ(nothing.timings.wire, Duration::zero());
 }
 
 TEST_F(ClusterPutTest, APlanBeginsAtTheSegmentOfTheFirstBlock) {
