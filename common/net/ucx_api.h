@@ -11,12 +11,9 @@
 #include <ucp/api/ucp.h>
 
 #include "absl/status/status.h"
+#include "common/net/ucx_version.h"
 
 namespace tokura::net {
-
-// The version that was compiled against, and the one that was loaded: "1.22". Thread-safe.
-std::string UcxHeaderVersion();
-std::string UcxLibraryVersion();
 
 // What a UCX status means to users of a Transport: OK; CANCELLED; UNAVAILABLE for everything that
 // means that the peer is gone or cannot be reached; RESOURCE_EXHAUSTED for lack of memory or of
