@@ -97,6 +97,17 @@ def fresh_tokens(blocks: int = 4) -> np.ndarray:
     return np.arange(blocks * BLOCK_TOKENS, dtype=np.uint32) + 100_000 * _count
 
 
+def lookup(
+    client: tokura.Client, namespace: tokura.Namespace, chain: tokura.TokenChain
+) -> tokura.Match:
+    """Look up until all of the chain is found: coordinators learn of blocks from the nodes, soon."""
+    deadline = time.monotonic() + 20
+    while len(match := client.lookup(namespace, chain)) < len(chain):
+        assert time.monotonic() < deadline, f"found {len(match)} of {len(chain)} blocks"
+        time.sleep(0.005)
+    return match
+
+
 def spec(**changes: object) -> tokura.NamespaceSpec:
     fields: dict[str, object] = {
         "model": "test",

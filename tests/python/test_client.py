@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 import tokura
-from conftest import BLOCK_TOKENS, LAYERS, Memory, Server, fresh_tokens, spec
+from conftest import BLOCK_TOKENS, LAYERS, Memory, Server, fresh_tokens, lookup, spec
 
 
 def put(
@@ -32,7 +32,7 @@ def test_get_returns_what_was_put(
     stored = client.put(namespace, chain, source.view())
     assert (stored.stored, stored.ok, stored.codes) == (4, True, bytes(4))
     assert stored.statuses == [tokura.BlockStatus(tokura.StatusCode.OK, "")] * 4
-    match = client.lookup(namespace, chain)
+    match = lookup(client, namespace, chain)
     assert (match.blocks, match.tokens, match.held) == (4, 64, False)
     assert match.keys == chain.keys
     assert match.fingerprint == namespace.fingerprint
@@ -51,7 +51,7 @@ def test_timings_say_where_the_time_went(
 ) -> None:
     chain = tokura.TokenChain(namespace, tokens)
     stored = client.put(namespace, chain, Memory(len(tokens), 2).view(), codec="int8")
-    match = client.lookup(namespace, chain)
+    match = lookup(client, namespace, chain)
     got = client.get(namespace, match, Memory(len(tokens)).view())
     assert got.ok
     assert 0 < match.seconds < 5
@@ -68,7 +68,7 @@ def test_lossy_codecs_declare_their_error(
     source, target = Memory(len(tokens), 3), Memory(len(tokens))
     assert client.put(namespace, chain, source.view(), codec="int8").ok
     assert len(client.lookup(namespace, chain, max_error=0)) == 0
-    got = client.get(namespace, client.lookup(namespace, chain), target.view())
+    got = client.get(namespace, lookup(client, namespace, chain), target.view())
     assert got.ok
     assert got.codecs == ["int8"] * 4
     assert all(0 < error < 0.2 for error in got.declared_error)
@@ -84,7 +84,7 @@ def test_bytes_of_a_match_are_good_elsewhere(
     tokens: np.ndarray,
 ) -> None:
     chain, source = put(client, namespace, tokens, 4)
-    with client.acquire(namespace, client.lookup(namespace, chain)) as held:
+    with client.acquire(namespace, lookup(client, namespace, chain)) as held:
         assert held.held
         data = held.to_bytes()
         worker = tokura.Client(coordinators=[cluster.address], progress_timeout=5.0)
@@ -103,7 +103,7 @@ def test_leases_are_renewed_and_released(
     client: tokura.Client, namespace: tokura.Namespace, tokens: np.ndarray
 ) -> None:
     chain, _ = put(client, namespace, tokens, 5)
-    lease = client.acquire(namespace, client.lookup(namespace, chain))
+    lease = client.acquire(namespace, lookup(client, namespace, chain))
     assert len(lease.match) == 4
     assert lease.match.seconds > 0
     assert sum(node.leases for node in client.stat()) >= 1
@@ -120,7 +120,7 @@ def test_ranges_of_blocks_and_layers(
     client: tokura.Client, namespace: tokura.Namespace, tokens: np.ndarray
 ) -> None:
     chain, source = put(client, namespace, tokens, 6)
-    match = client.lookup(namespace, chain)
+    match = lookup(client, namespace, chain)
     target = Memory(len(tokens))
     got = client.get(
         namespace, match, target.view(), first_block=1, blocks=2, first_layer=1, layers=1
@@ -144,7 +144,7 @@ def test_layers_are_told_one_by_one(
     chain, source = put(client, namespace, tokens, 7)
     target = Memory(len(tokens))
     future = client.start_get(
-        namespace, client.lookup(namespace, chain), target.view(), track_layers=True
+        namespace, lookup(client, namespace, chain), target.view(), track_layers=True
     )
     for layer in range(LAYERS):
         assert future.wait_layer(layer, timeout=20)
@@ -166,7 +166,7 @@ def test_a_put_releases_its_source_before_it_is_stored(
         array.fill(np.nan)  # what is overwritten now must not be seen
     assert future.result(20).ok
     target = Memory(len(tokens))
-    assert client.get(namespace, client.lookup(namespace, chain), target.view()).ok
+    assert client.get(namespace, lookup(client, namespace, chain), target.view()).ok
     assert all(np.array_equal(a, b) for a, b in zip(target.k, expected, strict=True))
 
 
@@ -174,11 +174,10 @@ def test_removed_blocks_are_gone(
     client: tokura.Client, namespace: tokura.Namespace, tokens: np.ndarray
 ) -> None:
     chain, _ = put(client, namespace, tokens, 9)
-    removed = client.remove(namespace, chain)
-    assert removed.ok
-    assert not client.get(
-        namespace, client.lookup(namespace, chain), Memory(len(tokens)).view()
-    ).prefix_ok
+    match = lookup(client, namespace, chain)
+    assert client.remove(namespace, chain).ok
+    got = client.get(namespace, match, Memory(len(tokens)).view())
+    assert set(got.codes) == {tokura.StatusCode.NOT_FOUND}
     again = client.remove(namespace, chain.keys)
     assert {status.code for status in again.statuses} == {tokura.StatusCode.NOT_FOUND}
     with pytest.raises(tokura.InvalidArgument, match="16 bytes"):
@@ -194,7 +193,7 @@ def test_another_namespace_is_another_world(
     with pytest.raises(tokura.InvalidArgument, match="another namespace"):
         client.lookup(other, chain)
     with pytest.raises(tokura.InvalidArgument, match="another namespace"):
-        client.get(other, client.lookup(namespace, chain), Memory(len(tokens)).view())
+        client.get(other, lookup(client, namespace, chain), Memory(len(tokens)).view())
 
 
 def test_ranks_put_their_shards_of_one_sequence(client: tokura.Client, tokens: np.ndarray) -> None:
@@ -213,7 +212,7 @@ def test_ranks_put_their_shards_of_one_sequence(client: tokura.Client, tokens: n
         for rank in range(2)
     ]
     assert all(future.result(20).ok for future in futures)
-    match = client.lookup(sharded, chain)
+    match = lookup(client, sharded, chain)
     assert len(match) == 4
     assert client.get(sharded, match, shard(target, 1)).ok
     assert not target.k[0][0].any()
@@ -232,7 +231,7 @@ def test_threads_share_a_client(client: tokura.Client, namespace: tokura.Namespa
                 sequence = fresh_tokens() + 1_000_000_000 + number * 1000 + turn * 100_000
                 chain, source = put(client, namespace, sequence, number)
                 target = Memory(len(sequence))
-                got = client.get(namespace, client.lookup(namespace, chain), target.view())
+                got = client.get(namespace, lookup(client, namespace, chain), target.view())
                 if not (got.ok and source.same(target)):
                     wrong.append(got.statuses)
         except Exception as error:
@@ -271,7 +270,8 @@ def test_asyncio(client: tokura.Client, namespace: tokura.Namespace) -> None:
         chain = tokura.TokenChain(namespace, sequence)
         source, target = Memory(len(sequence), number), Memory(len(sequence))
         stored = await client.start_put(namespace, chain, source.view())
-        match = await client.start_lookup(namespace, chain)
+        match = lookup(client, namespace, chain)
+        assert len(await client.start_lookup(namespace, chain)) == len(match)
         lease = await client.start_acquire(namespace, match)
         with lease as held:
             got = await client.start_get(namespace, held, target.view())
@@ -288,7 +288,7 @@ def test_cancelling_a_task_leaves_the_view_quiet(
     client: tokura.Client, namespace: tokura.Namespace, tokens: np.ndarray
 ) -> None:
     chain, _ = put(client, namespace, tokens, 12)
-    match = client.lookup(namespace, chain)
+    match = lookup(client, namespace, chain)
     target = Memory(len(tokens))
 
     async def cancelled() -> bytes:
@@ -315,6 +315,7 @@ def test_callbacks_run_once_wherever_they_come(
     client: tokura.Client, namespace: tokura.Namespace, tokens: np.ndarray, caplog: pytest.LogCaptureFixture
 ) -> None:
     chain, _ = put(client, namespace, tokens, 13)
+    lookup(client, namespace, chain)
     called: list[int] = []
     both = threading.Event()
     future = client.start_lookup(namespace, chain)
@@ -347,7 +348,7 @@ def test_dropped_futures_leave_memory_alone(
     client: tokura.Client, namespace: tokura.Namespace, tokens: np.ndarray
 ) -> None:
     chain, _ = put(client, namespace, tokens, 14)
-    match = client.lookup(namespace, chain)
+    match = lookup(client, namespace, chain)
     target = Memory(len(tokens))
     for _ in range(20):
         client.start_get(namespace, match, target.view())
@@ -363,7 +364,7 @@ def test_a_dead_node_is_a_miss_and_costs_one_deadline(
     with tokura.Client(nodes=[node.address], ingest_codec="raw", progress_timeout=0.5) as client:
         client.wait_ready(20)
         chain, _ = put(client, namespace, tokens, 15)
-        match = client.lookup(namespace, chain)
+        match = lookup(client, namespace, chain)
         assert len(match) == 4
         node.kill()
         target = Memory(len(tokens))
@@ -450,7 +451,7 @@ def test_memory_does_not_grow(client: tokura.Client, namespace: tokura.Namespace
 
     def work(turns: int) -> None:
         for _ in range(turns):
-            match = client.lookup(namespace, chain)
+            match = lookup(client, namespace, chain)
             with client.acquire(namespace, match) as held:
                 assert client.get(namespace, held, target.view()).ok
             assert client.put(namespace, chain, target.view()).ok

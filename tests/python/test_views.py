@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import tokura
-from conftest import BLOCK_TOKENS, HEAD_DIM, HEADS, LAYERS, Memory, spec
+from conftest import BLOCK_TOKENS, HEAD_DIM, HEADS, LAYERS, Memory, lookup, spec
 
 PAGES = 7
 PAGE_TOKENS = 32
@@ -37,7 +37,7 @@ def stored(
     source = Memory(tokens, seed=base)
     chain = tokura.TokenChain(namespace, range(base, base + tokens))
     assert client.put(namespace, chain, source.view()).ok
-    match = client.lookup(namespace, chain)
+    match = lookup(client, namespace, chain)
     assert len(match) == tokens // BLOCK_TOKENS
     return source, match
 
@@ -96,7 +96,7 @@ def test_bytes_under_another_name(client: tokura.Client) -> None:
     assert client.put(half, chain, source).ok
     out = [np.zeros_like(array) for array in raw]
     target = tokura.KvView.contiguous(out[:LAYERS], out[LAYERS:], dtype="bfloat16")
-    assert client.get(half, client.lookup(half, chain), target).ok
+    assert client.get(half, lookup(client, half, chain), target).ok
     assert all(np.array_equal(a, b) for a, b in zip(out, raw, strict=True))
 
 
@@ -109,7 +109,7 @@ def test_read_only_memory_can_be_put_and_not_got(
     assert not memory.view().writable
     chain = tokura.TokenChain(namespace, range(54_000_000, 54_000_000 + BLOCK_TOKENS))
     assert client.put(namespace, chain, memory.view()).ok
-    match = client.lookup(namespace, chain)
+    match = lookup(client, namespace, chain)
     with pytest.raises(tokura.InvalidArgument, match="read-only"):
         client.get(namespace, match, memory.view())
 
