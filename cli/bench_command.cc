@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -12,11 +13,13 @@
 #include "cli/bench_lookup.h"
 #include "cli/bench_lookup_rows.h"
 #include "cli/bench_transport.h"
+#include "cli/cpu_option.h"
 #include "cli/paths.h"
 #include "cli/table.h"
 #include "common/build_info.h"
 #include "common/config.h"
 #include "common/time.h"
+#include "kernels/cpu_features.h"
 
 namespace tokura::cli {
 namespace {
@@ -38,7 +41,8 @@ std::string MachineText() {
   utsname system{};
   uname(&system);
   return absl::StrCat(CpuName(), ", ", std::thread::hardware_concurrency(), " CPUs, ",
-                      system.sysname, " ", system.release, ", compiler ", __VERSION__);
+                      system.sysname, " ", system.release, ", compiler ", __VERSION__,
+                      ", codecs in ", std::string(kernels::IsaName(kernels::ActiveIsa())));
 }
 
 struct BenchCommand {
@@ -46,6 +50,8 @@ struct BenchCommand {
   std::string description;
   std::string example_filter;
   Bench run;
+  // Options of this benchmark alone; their targets outlive the call.
+  std::function<void(OptionTable*)> add_options = [](OptionTable*) {};
   // What people read below the table; null: nothing.
   std::string (*maybe_text)(const std::vector<BenchRow>& rows) = nullptr;
 };
@@ -63,6 +69,7 @@ int Run(const BenchCommand& bench, const std::vector<std::string>& args) {
   options.AddChoice("memory", &memory, {"host", "cuda"},
                     "where the KV lies (cuda is not there yet)");
   options.AddString("json", &json_path, "write the result to this file; - for stdout alone");
+  bench.add_options(&options);
   options.AddExample(absl::StrCat("tokura bench ", bench.name, " --filter ", bench.example_filter),
                      "some of the rows");
   options.AddCheck([&]() -> absl::Status {
@@ -143,11 +150,21 @@ std::string BenchTable(const std::vector<BenchRow>& rows) {
 }
 
 int RunBenchCodec(const std::vector<std::string>& args) {
+  CodecBenchOptions codec;
+  CpuOption cpu;
+  const auto add_options = [&](OptionTable* options) {
+    options->AddChoice("dtype", &codec.dtype, {"float32", "float16", "bfloat16"},
+                       "type of the engine's KV");
+    options->AddChoice("layout", &codec.layout, {"head-major", "token-major", "channel-major"},
+                       "how the engine keeps it; channel-major: K as vLLM's CPU backend has it");
+    cpu.AddTo(options);
+  };
   return Run({.name = "codec",
               .description = "Measure encoding and decoding on one core against memcpy of the raw "
-                             "bytes.",
+                             "bytes, and the error record against encoding without it.",
               .example_filter = "codec/cpu/decode/",
-              .run = BenchCodec},
+              .run = [&](const BenchOptions& options) { return BenchCodec(options, codec); },
+              .add_options = add_options},
              args);
 }
 
