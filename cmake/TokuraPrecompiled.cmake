@@ -32,6 +32,7 @@ if(TOKURA_PRECOMPILE)
     target_link_libraries(tokura_test_headers PRIVATE GTest::gmock GTest::gtest)
     set_target_properties(tokura_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(tokura_test_headers PRIVATE -fPIE)
+    tokura_test_options(tokura_test_headers)
   endif()
 endif()
 
