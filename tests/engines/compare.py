@@ -96,7 +96,9 @@ class Table:
         for label, what, good, detail in self._checks:
             print(f"| {label} | {what} | {'yes' if good else 'NO'} | {detail} |")
         if self._figures:
-            heads = "first token ms|raw MB|wire MB|lookup ms|acquire ms|wire ms|decode ms|save ms|same tokens, |Δlogprob|".split("|", 8)
+            heads = "first token ms|raw MB|wire MB|lookup ms|acquire ms|wire ms|decode ms|save ms|same tokens, |Δlogprob|".split(
+                "|", 8
+            )
             print("\n| prompt of 600 (and more) tokens | " + " | ".join(heads[:-1] + ["same tokens, logprob difference"]) + " |")
             print("|" + " --- |" * (len(heads) + 1))
             for row in self._figures:

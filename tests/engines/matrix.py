@@ -41,6 +41,12 @@ class Matrix:
 
         print(f"imported vLLM {vllm.__version__} in {time.monotonic() - started:.0f} s", flush=True)
 
+    def earlier(self, name: str) -> dict[str, Any] | None:
+        """The result of a run of an earlier time that went well."""
+        file = self.out / f"{name}.json"
+        result = json.loads(file.read_text()) if file.exists() else {"error": "none"}
+        return None if "error" in result else dict(result)
+
     def run(self, spec: dict[str, Any], cluster: Cluster | None = None) -> dict[str, Any]:
         """Run one engine; what went wrong is in the result's "error"."""
         spec = {"model": self.model, **spec}
@@ -92,9 +98,7 @@ class Matrix:
         environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", **spec.get("environment", {})}
         with open(self.out / f"{spec['name']}.log", "wb") as log:
             program = [sys.executable, engine_run.__file__, *map(str, files)]
-            code = subprocess.run(
-                program, stdout=log, stderr=log, env=environment, timeout=RUN_SECONDS_MAX
-            ).returncode
+            code = subprocess.run(program, stdout=log, stderr=log, env=environment, timeout=RUN_SECONDS_MAX).returncode
         if code != 0 or not files[1].exists():
             return {"steps": [], "error": f"ended with {code}"}
         return dict(json.loads(files[1].read_text()))

@@ -1,6 +1,6 @@
 """What is run, and what has to come out of it. Prints one table and ends with "N passed, N failed".
 
-    proof.py MODEL_DIRECTORY PROGRAMS_DIRECTORY OUT_DIRECTORY [--only NAME,…] [--codecs NAME,…]
+proof.py MODEL_DIRECTORY PROGRAMS_DIRECTORY OUT_DIRECTORY [--only NAME,…] [--codecs NAME,…]
 """
 
 import argparse
@@ -71,7 +71,8 @@ class Proof:
         self._baseline("base32", SMALL_PAGES, steps, ["cold32", "local32", "crowd"])
 
     def _baseline(self, name: str, llm: dict[str, Any], steps: list[Any], kinds: list[str]) -> None:
-        result = self.matrix.run({"name": name, "llm": llm, "steps": steps})
+        result = self.matrix.earlier(name) if self.only else None
+        result = result or self.matrix.run({"name": name, "llm": llm, "steps": steps})
         for step, done, kind in zip(steps, result["steps"], kinds, strict=False):
             for prompt, output in zip(step["prompts"], done["results"], strict=True):
                 self.baseline[kind, prompt] = output
@@ -89,7 +90,9 @@ class Proof:
         same, largest = against(outputs, [self.baseline.get((kind, p)) for p in step["prompts"]])
         cached = [output["cached"] for output in outputs]
         good = same and largest <= within and (hit is None or cached == [hit] * len(cached))
-        self.table.check(label, f"as {kind}", good, f"hit {cached}, tokens {'same' if same else 'DIFFER'}, |Δlogprob| {largest:.1e}")
+        self.table.check(
+            label, f"as {kind}", good, f"hit {cached}, tokens {'same' if same else 'DIFFER'}, |Δlogprob| {largest:.1e}"
+        )
 
     # ---- 1: equal outputs ----
 
@@ -97,12 +100,12 @@ class Proof:
         """One engine saves; it is not disturbed by that."""
         step = generate(A, B, C, LONG, DECODED, max_tokens=8, settle=False)
         more = generate(DECODED, max_tokens=90, label="decodes past a block")
-        result = self.matrix.run(
-            {"name": "write", "connector": {"codec": "raw"}, "steps": [step, more, generate(settle=True)]}
-        )
+        result = self.matrix.run({"name": "write", "connector": {"codec": "raw"}, "steps": [step, more, generate(settle=True)]})
         self.check("write", result, "cold", step, 0, 0, 0.0)
         saved = counted(result, "saved_blocks")
-        self.table.check("write", "saves", saved >= 9 * 2 + 4 + 23 + 6, f"{saved} blocks, {counted(result, 'save_failures')} failures")
+        self.table.check(
+            "write", "saves", saved >= 9 * 2 + 4 + 23 + 6, f"{saved} blocks, {counted(result, 'save_failures')} failures"
+        )
 
     def read(self) -> None:
         """Another engine loads: between steps, and before the step."""

@@ -71,7 +71,7 @@ class Cluster:
             self.nodes[name] = Server(str(programs / "tokura-node"), node, directory, name)
             try:
                 self.nodes[name].start()
-            except RuntimeError:
+            except (OSError, RuntimeError):
                 self.stop()
                 raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 
@@ -391,6 +392,23 @@ def test_a_stopped_client_refuses(cluster: Server, namespace: tokura.Namespace) 
         client.start_lookup(namespace, tokura.TokenChain(namespace))
     with pytest.raises(tokura.FailedPrecondition, match="closed"):
         client.set_nodes([])
+
+
+def test_a_dropped_client_ends_its_threads(cluster: Server, namespace: tokura.Namespace) -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+    client = tokura.Client(coordinators=[cluster.address])
+    future = client.start_lookup(namespace, tokura.TokenChain(namespace, range(64)))
+    told = threading.Event()
+    future.add_done_callback(lambda done: told.set())
+    assert told.wait(20)
+    assert threads() > before
+    del client
+    gc.collect()
+    assert threads() == before
+    assert len(future.result(0)) == 0
 
 
 def test_nodes_can_be_changed(node: Server, namespace: tokura.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -68,6 +69,9 @@ def test_a_child_of_a_process_with_a_client_is_refused(cluster: Server) -> None:
         ns = tokura.Namespace(tokura.NamespaceSpec(model="m", dtype="float32",
             groups=[tokura.LayerGroup(layers=[0], kv_heads=1, k_head_dim=64)]))
         chain = tokura.TokenChain(ns, range(64))
+        future = client.start_lookup(ns, chain)
+        future.add_done_callback(lambda done: None)  # which starts a thread
+        future.result(20)
         child = os.fork()
         if child == 0:
             calls = [lambda: tokura.Client(coordinators=[sys.argv[1]]),
@@ -80,7 +84,7 @@ def test_a_child_of_a_process_with_a_client_is_refused(cluster: Server) -> None:
                 except tokura.FailedPrecondition as error:
                     refused += "forked from" in error.message
             client.close()
-            os._exit(refused)
+            sys.exit(refused)  # with all that an interpreter does at its end
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         print(len(client.lookup(ns, chain)))
         """,
@@ -164,3 +168,29 @@ def test_the_wheel_uses_the_ucx_it_carries() -> None:
     paths = done.stdout.split()
     assert len(paths) >= 5  # with transports
     assert all(path.startswith(package) for path in paths)
+
+
+def test_the_library_exports_what_its_header_declares() -> None:
+    library = Path(tokura.__file__).parent / "_lib" / "libtokura.so.1"
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    )
+    symbols = {line.split()[-1].split("@")[0] for line in listed.stdout.splitlines()}
+    header = Path(os.environ["TOKURA_SOURCE_DIR"], "client-lib/include/tokura.h").read_text()
+    header = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    declared = set(re.findall(r"^[^#(]*?\b(tokura_\w+)\(", header, flags=re.MULTILINE))
+    assert declared
+    assert symbols - {"TOKURA_1"} == declared
+
+
+def test_the_example_shares_a_prefix(node: Server) -> None:
+    example = Path(os.environ["TOKURA_SOURCE_DIR"], "client-lib/examples/share_prefix.py")
+    done = subprocess.run(
+        [sys.executable, example, node.address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "stored 4 of 4 blocks, found 4, read 4: same values\n"
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,7 +1,7 @@
 """A stand-in of the package `tokura`, in plain Python: what the connector uses of it, over memory of this process.
 
 Blocks lie in a `Store` that clients share. A test decides when lookups answer, when puts read their pages, and which blocks are
-lost. `check_against` compares every signature here with the package's type stubs.
+lost. `check_against` compares every signature here with the package's sources.
 """
 
 import ast
@@ -386,10 +386,10 @@ def new_content_id():
     return struct.pack("<QQ", 0, next(_ids))
 
 
-def check_against(stubs):
-    """Names of functions here whose parameters the package's type stubs do not have; empty when all is well."""
+def check_against(sources):
+    """Names of functions here whose parameters the package does not have; empty when all is well."""
     wrong = []
-    theirs = _signatures(ast.parse(stubs))
+    theirs = _signatures(ast.parse(sources))
     with open(__file__) as source:
         mine = _signatures(ast.parse(source.read()))
     for name, parameters in mine.items():
