@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
 
 packages=(
-  g++ cmake ninja-build ccache pkg-config git ca-certificates python3 python3-pip
+  g++ cmake ninja-build ccache pkg-config git ca-certificates python3 python3-pip python3-venv python3-dev
   libabsl-dev libprotobuf-dev protobuf-compiler libspdlog-dev libyaml-cpp-dev libcpp-httplib-dev libcli11-dev
   nlohmann-json3-dev libisal-dev libssl-dev prometheus-cpp-dev zlib1g-dev
 )

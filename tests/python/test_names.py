@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tokura
+import tokura._core
 from conftest import BLOCK_TOKENS, spec
 
 
@@ -129,3 +132,26 @@ def test_what_cannot_be_made_says_so() -> None:
         tokura.Match()
     with pytest.raises(TypeError, match="contiguous"):
         tokura.KvView()
+
+
+def test_the_stub_of_the_extension_is_true() -> None:
+    stub = ast.parse(Path(tokura._core.__file__).with_name("_core.pyi").read_text())
+
+    def public(names: object) -> set[str]:
+        return {name for name in names if not name.startswith("_")}  # type: ignore[attr-defined]
+
+    declared = {
+        node.name: public(f.name for f in getattr(node, "body", []) if hasattr(f, "name"))
+        for node in stub.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    assert set(declared) == public(dir(tokura._core))
+    for name, members in declared.items():
+        found = getattr(tokura._core, name)
+        if isinstance(found, type):
+            assert public(dir(found)) == members, name
+
+
+def test_everything_that_is_offered_is_there() -> None:
+    for name in tokura.__all__:
+        assert hasattr(tokura, name), name

@@ -13,6 +13,9 @@
 namespace nb = nanobind;
 
 NB_MODULE(_core, module) {
+  // What an engine still refers to when its interpreter ends is its own affair, not worth a page on
+  // its standard error.
+  nb::set_leak_warnings(false);
   module.def("abi_version", &tokura_abi_version);
   module.def("version", [] { return std::string(tokura_version()); });
   module.def("ucx_version_built", [] { return std::string(tokura_ucx_version_built()); });

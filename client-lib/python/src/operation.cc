@@ -91,6 +91,14 @@ void EndingQueue::Close() {
   changed_.notify_all();
 }
 
+Endings::~Endings() {
+  if (getpid() != process) {
+    // A forked child: the thread that waits does not exist there, and the end of what it waits on
+    // would wait for it.
+    static_cast<void>(new std::shared_ptr<EndingQueue>(std::move(queue)));
+  }
+}
+
 Operation::Operation(tokura_operation* handle, nb::object kept)
     : handle_(handle, &tokura_operation_free), kept_(std::move(kept)) {}
 

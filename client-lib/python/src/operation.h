@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include "names.h"
 #include "tokura.h"
@@ -34,7 +35,12 @@ class EndingQueue {
 // Python's end of a queue, which the operations under way share. (A shared pointer to the Python
 // object itself would take the interpreter lock where the last one goes.)
 struct Endings {
+  Endings() = default;
+  Endings(const Endings&) = delete;
+  Endings& operator=(const Endings&) = delete;
+  ~Endings();
   std::shared_ptr<EndingQueue> queue = std::make_shared<EndingQueue>();
+  const pid_t process = getpid();
 };
 
 // The outcome of a get, put or remove. Immutable; the operation's arrays.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
 import weakref
 from collections.abc import Sequence
@@ -117,16 +116,9 @@ def _take_nodes(operation: _core.Operation) -> list[NodeStat]:
     ]
 
 
-_open: weakref.WeakSet[Client] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """Before the interpreter goes: no thread of a client may outlive it."""
-    for client in list(_open):
-        client.close()
-
-
-atexit.register(_close_all)
+def _end(client: _core.Client, dispatcher: Dispatcher) -> None:
+    client.close()
+    dispatcher.close()
 
 
 @final
@@ -206,16 +198,15 @@ class Client:
             durations,
         )
         self._dispatcher = Dispatcher()
-        _open.add(self)
+        # Also where the client is dropped, and at exit: no thread may outlive the interpreter.
+        self._end = weakref.finalize(self, _end, self._core, self._dispatcher)
 
     def close(self) -> None:
         """Cancel every operation, wait until all views are quiet, disconnect. Twice does nothing.
 
-        At interpreter exit open clients are closed.
+        A client that is dropped, or open at interpreter exit, is closed then.
         """
-        _open.discard(self)
-        self._core.close()
-        self._dispatcher.close()
+        self._end()
 
     @property
     def closed(self) -> bool:
