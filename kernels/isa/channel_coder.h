@@ -43,28 +43,37 @@ struct GroupOut {
   std::byte* parameters;
 };
 
-// kVectors · 16 channels from `channel` on of all `tokens` rows, which begin at that channel; of
-// the last vector `count` channels exist. False: a value is not representable.
-template <DType kType, uint32_t kBits, uint32_t kVectors>
-bool EncodeSlice(const ChannelArrays& arrays, const Rows& rows, uint32_t tokens, Channels channels,
-                 const GroupOut& out) {
-  constexpr uint32_t kBytes = kBytesOf<kType>;
-  constexpr float kSteps = CodeRange<kBits, false>::kHigh;
-  const uint32_t last = channels.count - (kVectors - 1) * kLanes;
-  const auto load = [&](uint32_t token, uint32_t v) {
-    return LoadUpTo<kType>(rows.row[token] + v * kLanes * kBytes,
-                           v + 1 == kVectors ? last : kLanes);
-  };
+// kVectors · 16 channels of all `tokens` rows, which begin at the first of them; the last vector
+// has what is left of `channels`.
+template <DType kType, uint32_t kVectors>
+struct Slice {
+  const Rows& rows;
+  uint32_t tokens;
+  Channels channels;
+
+  uint32_t CountOf(uint32_t v) const {
+    return v + 1 == kVectors ? channels.count - v * kLanes : kLanes;
+  }
+  Floats Load(uint32_t token, uint32_t v) const {
+    return LoadUpTo<kType>(rows.row[token] + v * kLanes * kBytesOf<kType>, CountOf(v));
+  }
+};
+
+// The stored parameters of a slice, to `parameters` of its group too. False: a value is not
+// representable.
+template <uint32_t kBits, DType kType, uint32_t kVectors>
+inline bool SliceParameters(const ChannelArrays& arrays, const Slice<kType, kVectors>& slice,
+                            std::byte* parameters, Floats* scale, Floats* minimum) {
   Floats low[kVectors];
   Floats high[kVectors];
   Ints magnitudes = SplatInt(0);
   for (uint32_t v = 0; v < kVectors; ++v) {
-    low[v] = load(0, v);
+    low[v] = slice.Load(0, v);
     high[v] = low[v];
   }
-  for (uint32_t t = 0; t < tokens; ++t) {
+  for (uint32_t t = 0; t < slice.tokens; ++t) {
     for (uint32_t v = 0; v < kVectors; ++v) {
-      const Floats x = load(t, v);
+      const Floats x = slice.Load(t, v);
       low[v] = Min(x, low[v]);
       high[v] = Max(x, high[v]);
       magnitudes = LargerMagnitude(magnitudes, x);
@@ -73,28 +82,39 @@ bool EncodeSlice(const ChannelArrays& arrays, const Rows& rows, uint32_t tokens,
   if (!AllFinite(magnitudes)) {
     return false;
   }
-  const uint32_t stored_bytes = ElementBytes(arrays.stored);
   for (uint32_t v = 0; v < kVectors; ++v) {
     GroupParameters groups;
     StoreFloats(groups.low, low[v]);
     StoreFloats(groups.high, high[v]);
-    if (!MakeParameters(arrays.stored, false, kSteps, arrays.gain, &groups)) {
+    if (!MakeParameters(arrays.stored, false, CodeRange<kBits, false>::kHigh, arrays.gain,
+                        &groups)) {
       return false;
     }
-    low[v] = LoadFloats(groups.minimum);
-    high[v] = LoadFloats(groups.scale);
-    std::byte* at = out.parameters + size_t{channels.first + v * kLanes} * stored_bytes;
-    const uint32_t count = v + 1 == kVectors ? last : kLanes;
-    StoreParameters(arrays.stored, at, count, high[v]);
-    StoreParameters(arrays.stored, at + arrays.minima, count, low[v]);
+    scale[v] = LoadFloats(groups.scale);
+    minimum[v] = LoadFloats(groups.minimum);
+    std::byte* at =
+        parameters + size_t{slice.channels.first + v * kLanes} * ElementBytes(arrays.stored);
+    StoreParameters(arrays.stored, at, slice.CountOf(v), scale[v]);
+    StoreParameters(arrays.stored, at + arrays.minima, slice.CountOf(v), minimum[v]);
   }
-  for (uint32_t t = 0; t < tokens; ++t) {
+  return true;
+}
+
+template <DType kType, uint32_t kBits, uint32_t kVectors>
+bool EncodeSlice(const ChannelArrays& arrays, const Slice<kType, kVectors>& slice,
+                 const GroupOut& out) {
+  Floats scale[kVectors];
+  Floats minimum[kVectors];
+  if (!SliceParameters<kBits>(arrays, slice, out.parameters, scale, minimum)) {
+    return false;
+  }
+  for (uint32_t t = 0; t < slice.tokens; ++t) {
     std::byte* row = out.codes + size_t{t} * arrays.row_bytes;
     for (uint32_t v = 0; v < kVectors; ++v) {
-      const Ints codes = Quantize<kBits, false>(load(t, v), high[v], low[v]);
-      const uint32_t channel = channels.first + v * kLanes;
-      if (v + 1 == kVectors && last < kLanes) {
-        StoreFewCodes<kBits>(row, arrays.dim, channel, last, codes);
+      const Ints codes = Quantize<kBits, false>(slice.Load(t, v), scale[v], minimum[v]);
+      const uint32_t channel = slice.channels.first + v * kLanes;
+      if (slice.CountOf(v) < kLanes) {
+        StoreFewCodes<kBits>(row, arrays.dim, channel, slice.CountOf(v), codes);
       } else {
         StoreCodes<kBits>(row, arrays.dim, channel, codes);
       }
@@ -117,14 +137,14 @@ bool EncodeChannels(const ChannelArrays& arrays, const Rows& rows, uint32_t toke
   const uint32_t end = channels.first + channels.count;
   uint32_t c = channels.first;
   for (; c + kSlice <= end; c += kSlice) {
-    if (!EncodeSlice<kType, kBits, kSliceVectors>(arrays, at, tokens, {c, kSlice}, out)) {
+    if (!EncodeSlice<kType, kBits, kSliceVectors>(arrays, {at, tokens, {c, kSlice}}, out)) {
       return false;
     }
     skip(kSlice);
   }
   for (; c < end; c += kLanes) {
     const Channels slice{c, Lesser(kLanes, end - c)};
-    if (!EncodeSlice<kType, kBits, 1>(arrays, at, tokens, slice, out)) {
+    if (!EncodeSlice<kType, kBits, 1>(arrays, {at, tokens, slice}, out)) {
       return false;
     }
     skip(slice.count);

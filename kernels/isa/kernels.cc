@@ -1,4 +1,5 @@
 #include "kernels/isa/float8_sides.h"
+#include "kernels/isa/guided_sides.h"
 #include "kernels/isa/integer_sides.h"
 #include "kernels/isa/lloyd_max_sides.h"
 #include "kernels/isa/row_transforms.h"
@@ -47,6 +48,15 @@ SideCoder IntegerCoder(const CodecSide& side) {
   }
 }
 
+// Null where this set has none.
+auto GuidedEncode(const CodecSide& side) -> decltype(SideCoder::encode) {
+  if (side.rounding != Rounding::kGuidedByChannel || side.grouping != Grouping::kPerChannel ||
+      IntegerCoder(side).encode == nullptr) {
+    return nullptr;
+  }
+  return side.bits == 4 ? EncodeGuided<4> : side.bits == 3 ? EncodeGuided<3> : EncodeGuided<2>;
+}
+
 SideCoder CoderFor(const CodecSide& side, DType) {
   // Groups begin at whole vectors.
   if (side.group_split % kLanes != 0) {
@@ -56,7 +66,7 @@ SideCoder CoderFor(const CodecSide& side, DType) {
     case Number::kInteger: {
       SideCoder coder = IntegerCoder(side);
       if (side.rounding != Rounding::kNearest) {
-        coder.encode = nullptr;
+        coder.encode = GuidedEncode(side);
         coder.encode_from = nullptr;
       }
       return coder;
