@@ -48,7 +48,11 @@ IncomingPayload::~IncomingPayload() {
 }
 
 void IncomingPayload::Receive(RegisteredSpan destination, Done done) {
-  std::exchange(impl_, nullptr)->Receive(destination, std::move(done));
+  Receive(destination, nullptr, std::move(done));
+}
+
+void IncomingPayload::Receive(RegisteredSpan destination, Arrived arrived, Done done) {
+  std::exchange(impl_, nullptr)->Receive(destination, std::move(arrived), std::move(done));
 }
 
 void IncomingPayload::Reject() {

@@ -70,6 +70,12 @@ struct RegisteredSpan {
 // error the contents of a receive buffer are undefined.
 using Done = absl::AnyInvocable<void(absl::Status)>;
 
+// The first `bytes` bytes of a payload have arrived and will not change while its receive buffer is
+// the transport's: they may be read before Done. What lies behind them may not. Called from the
+// executor, never inline, with growing counts below the payload's size, any number of times (none
+// included), and not after Done.
+using Arrived = absl::AnyInvocable<void(size_t bytes)>;
+
 // A payload that a peer offers, not yet transferred: the sender's bytes stay where they are until
 // Receive or Reject. Move-only; destroying it unanswered rejects it. May be kept (admission
 // control); OnClosed of its connection makes later Receive fail with UNAVAILABLE. Owner thread
@@ -80,7 +86,7 @@ class IncomingPayload {
    public:
     virtual ~Impl() = default;
     virtual size_t size() const = 0;
-    virtual void Receive(RegisteredSpan destination, Done done) = 0;
+    virtual void Receive(RegisteredSpan destination, Arrived maybe_arrived, Done done) = 0;
     virtual void Reject() = 0;
   };
 
@@ -94,6 +100,8 @@ class IncomingPayload {
   size_t size() const { return impl_->size(); }
   // Transfer all bytes into `destination` (size() bytes or more). Invalidates *this.
   void Receive(RegisteredSpan destination, Done done);
+  // The same, and tell what has arrived so far.
+  void Receive(RegisteredSpan destination, Arrived arrived, Done done);
   // Refuse: the sender's Done gets RESOURCE_EXHAUSTED. Invalidates *this.
   void Reject();
 

@@ -10,24 +10,36 @@
 
 namespace tokura::net {
 
-// One request in UCX's hands, with copies of whatever must live as long as it.
+// One or more requests in UCX's hands, with copies of whatever must live as long as they.
 struct UcxOperation {
   enum class Kind { kMessage, kPayload, kReceive };
   UcxEndpoint* endpoint = nullptr;
   Kind kind = Kind::kMessage;
-  Done done;                      // payloads and receives
-  uint64_t payload_id = 0;        // payloads
-  bool rejected = false;          // payloads: the peer said so
-  size_t counted_bytes = 0;       // messages: their share of unsent_bytes_
-  size_t expected_bytes = 0;      // receives
-  std::vector<std::byte> bytes;   // messages: header and body; payloads: id and header
-  std::vector<ucp_dt_iov_t> iov;  // payloads of several pieces
+  Done done;                     // payloads
+  size_t requests = 1;           // that End must hear of
+  ucs_status_t status = UCS_OK;  // the first that was none
+  uint64_t payload_id = 0;       // payloads
+  bool rejected = false;         // payloads: the peer said so
+  size_t counted_bytes = 0;      // messages: their share of unsent_bytes_
+  std::vector<std::byte> bytes;  // messages: header and body; payloads: header
+  // Payloads: what precedes each chunk's bytes, and the gather list of those of several pieces.
+  struct Chunk {
+    std::vector<std::byte> header;
+    std::vector<ucp_dt_iov_t> iov;
+  };
+  std::deque<Chunk> chunks;
+  std::shared_ptr<UcxOffer> offer;  // receives, shared with the endpoint
+  size_t chunk = 0;                 // receives: index in it
 };
 
 namespace {
 
 // Rounds of the loop, each with one call of ucp_worker_progress at least; UCX 1.22 needs one.
 constexpr int kSettleRounds = 4;
+
+// Bytes of one connection that UCX is told to fetch at a time. As many as keep the wire busy; with
+// more, what the sender has under way falls out of the processors' caches before it is received.
+constexpr size_t kReceiveWindowBytes = size_t{768} << 10;
 
 ucp_mem_h HandleOf(const RegisteredSpan& span) {
   TOKURA_CHECK(span.region != nullptr);
@@ -203,40 +215,71 @@ void UcxEndpoint::SendPayload(std::span<const std::byte> header,
   operation->kind = UcxOperation::Kind::kPayload;
   operation->done = std::move(done);
   operation->payload_id = ++last_payload_;
-  operation->bytes.resize(kPayloadIdBytes + header.size());
-  SerializePayloadId(operation->payload_id, std::span<std::byte, kPayloadIdBytes>(
-                                                operation->bytes.data(), kPayloadIdBytes));
-  std::copy(header.begin(), header.end(), operation->bytes.begin() + kPayloadIdBytes);
+  operation->bytes.assign(header.begin(), header.end());
+  sending_.emplace(operation->payload_id, operation);
+  Start(*operation);
+  UcxChunk chunk{.payload_id = operation->payload_id};
+  for (const RegisteredSpan& piece : pieces) {
+    chunk.total += piece.size;
+  }
+  const size_t chunk_bytes = ChunkBytes(chunk.total);
+  ucs_status_t status = UCS_OK;
+  do {
+    const size_t count = std::min<size_t>(chunk_bytes, chunk.total - chunk.offset);
+    const ucs_status_ptr_t request = SendChunk(*operation, pieces, chunk, count);
+    if (UCS_PTR_IS_PTR(request)) {
+      ++operation->requests;  // SendDone follows
+    } else {
+      status = UCS_PTR_STATUS(request);
+    }
+    chunk.offset += count;
+  } while (chunk.offset < chunk.total && status == UCS_OK);
+  End(*operation, status);
+}
 
+ucs_status_ptr_t UcxEndpoint::SendChunk(UcxOperation& operation,
+                                        std::span<const RegisteredSpan> pieces,
+                                        const UcxChunk& chunk, size_t count) {
+  UcxOperation::Chunk& sent = operation.chunks.emplace_back();
+  sent.header.resize(kChunkHeaderBytes);
+  SerializeChunk(chunk,
+                 std::span<std::byte, kChunkHeaderBytes>(sent.header.data(), kChunkHeaderBytes));
+  if (chunk.offset == 0) {
+    sent.header.insert(sent.header.end(), operation.bytes.begin(), operation.bytes.end());
+  }
+  const RegisteredSpan* first = nullptr;
+  size_t skip = chunk.offset;
+  size_t left = count;
+  for (const RegisteredSpan& piece : pieces) {
+    const size_t here = skip < piece.size ? std::min(left, piece.size - skip) : 0;
+    if (here > 0 || (count == 0 && first == nullptr)) {
+      first = first == nullptr ? &piece : first;
+      sent.iov.push_back({piece.data + skip, here});
+    }
+    skip -= std::min(skip, piece.size);
+    left -= here;
+  }
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
                        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.flags = UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   param.cb.send = SendDone;
-  param.user_data = operation;
-  const void* buffer = pieces[0].data;
-  size_t count = pieces[0].size;
-  if (pieces.size() == 1) {
+  param.user_data = &operation;
+  const void* buffer = sent.iov[0].buffer;
+  if (sent.iov.size() == 1) {
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    param.memh = HandleOf(pieces[0]);
+    param.memh = HandleOf(*first);
   } else {
     // UCX takes one memory handle, so none here: fine over TCP, which only copies. On a transport
     // that needs registered memory UCX registers the pieces of each such send anew.
-    operation->iov.reserve(pieces.size());
-    for (const RegisteredSpan& piece : pieces) {
-      operation->iov.push_back({piece.data, piece.size});
-    }
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
     param.datatype = UCP_DATATYPE_IOV;
-    buffer = operation->iov.data();
-    count = operation->iov.size();
+    buffer = sent.iov.data();
+    count = sent.iov.size();
   }
-  sending_.emplace(operation->payload_id, operation);
-  Start(*operation);
-  const ucs_status_ptr_t request = ucp_am_send_nbx(handle_, kUcxPayload, operation->bytes.data(),
-                                                   operation->bytes.size(), buffer, count, &param);
-  EndIfOver(*operation, request);
+  return ucp_am_send_nbx(handle_, kUcxPayload, sent.header.data(), sent.header.size(), buffer,
+                         count, &param);
 }
 
 // ---- operations ----
@@ -249,7 +292,18 @@ void UcxEndpoint::Start(UcxOperation& operation) {
 }
 
 void UcxEndpoint::End(UcxOperation& operation, ucs_status_t status) {
+  // That a chunk was refused says less than that another was lost.
+  if (operation.status == UCS_OK || operation.status == UCS_ERR_NO_RESOURCE) {
+    operation.status = status == UCS_OK ? operation.status : status;
+  }
+  if (--operation.requests == 0) {
+    Settle(operation);
+  }
+}
+
+void UcxEndpoint::Settle(UcxOperation& operation) {
   const std::unique_ptr<UcxOperation> owned(&operation);
+  ucs_status_t status = operation.status;
   --operations_;
   unsent_bytes_ -= operation.counted_bytes;
   host_.CountOperations(-1);
@@ -258,9 +312,13 @@ void UcxEndpoint::End(UcxOperation& operation, ucs_status_t status) {
     if (status == UCS_OK && operation.rejected) {
       status = UCS_ERR_NO_RESOURCE;
     }
+  } else if (operation.kind == UcxOperation::Kind::kReceive) {
+    receiving_bytes_ -= operation.offer->chunks[operation.chunk].size;
   }
   if (status == UCS_OK) {
-    if (operation.done) {
+    if (operation.kind == UcxOperation::Kind::kReceive) {
+      OnChunk(operation.offer, operation.chunk);
+    } else if (operation.done) {
       host_.Complete(std::move(operation.done), absl::OkStatus());
     }
   } else if (operation.kind == UcxOperation::Kind::kPayload && status == UCS_ERR_NO_RESOURCE) {
@@ -299,7 +357,7 @@ void UcxEndpoint::SendDone(void* request, ucs_status_t status, void* argument) {
 void UcxEndpoint::ReceiveDone(void* request, ucs_status_t status, size_t size, void* argument) {
   ucp_request_free(request);
   auto* operation = static_cast<UcxOperation*>(argument);
-  if (status == UCS_OK && size != operation->expected_bytes) {
+  if (status == UCS_OK && size != operation->offer->chunks[operation->chunk].size) {
     status = UCS_ERR_MESSAGE_TRUNCATED;
   }
   operation->endpoint->End(*operation, status);
@@ -325,63 +383,154 @@ ucs_status_t UcxEndpoint::OnPayload(std::span<const std::byte> header, void* des
   if (state_ == State::kClosing || state_ == State::kClosed || handler_ == nullptr) {
     return UCS_ERR_CANCELED;
   }
-  if (header.size() < kPayloadIdBytes || header.size() > kPayloadHeaderBytesMax) {
+  if (header.size() < kChunkHeaderBytes || header.size() > kPayloadHeaderBytesMax) {
     OnViolation("a payload whose header has a wrong size");
     return UCS_ERR_CANCELED;
   }
-  const std::optional<uint64_t> payload_id = ParsePayloadId(header.first<kPayloadIdBytes>());
-  if (!payload_id) {
-    OnViolation("a payload whose id has a wrong checksum");
+  const std::optional<UcxChunk> chunk = ParseChunk(header.first<kChunkHeaderBytes>());
+  if (!chunk) {
+    OnViolation("a payload whose place has a wrong checksum");
     return UCS_ERR_CANCELED;
   }
+  const std::span<const std::byte> rest = header.subspan(kChunkHeaderBytes);
+  const bool last = chunk->offset <= chunk->total && chunk->total - chunk->offset == size;
+  if (!last && (chunk->offset > chunk->total || size > chunk->total - chunk->offset ||
+                size < kChunkBytesMin)) {
+    OnViolation("a part of a payload that has no place in it, or too few bytes");
+    return UCS_ERR_CANCELED;
+  }
+  if (chunk->offset == 0) {
+    return OnFirstChunk(*chunk, rest, descriptor, size);
+  }
+  if (!rest.empty()) {
+    OnViolation("a second header of a payload");
+    return UCS_ERR_CANCELED;
+  }
+  return OnLaterChunk(*chunk, descriptor, size);
+}
+
+ucs_status_t UcxEndpoint::OnFirstChunk(const UcxChunk& chunk, std::span<const std::byte> header,
+                                       void* descriptor, size_t size) {
+  if (chunk.payload_id <= last_offer_) {
+    OnViolation("a payload whose number is not new");
+    return UCS_ERR_CANCELED;
+  }
+  last_offer_ = chunk.payload_id;
   auto offer = std::make_shared<UcxOffer>();
   offer->host = &host_;
   offer->maybe_endpoint = this;
-  offer->number = ++last_offer_;
-  offer->payload_id = *payload_id;
-  offer->descriptor = descriptor;
-  offer->size = size;
-  offers_.emplace(offer->number, offer);
-  handler_->OnPayload(*connection_, header.subspan(kPayloadIdBytes),
-                      IncomingPayload(std::make_unique<UcxPayload>(offer)));
+  offer->payload_id = chunk.payload_id;
+  offer->size = chunk.total;
+  offer->chunks.push_back({descriptor, 0, size});
+  offer->announced = size;
+  offers_.emplace(offer->payload_id, offer);
+  handler_->OnPayload(*connection_, header, IncomingPayload(std::make_unique<UcxPayload>(offer)));
   offer->in_callback = false;
   if (offer->answer == UcxOffer::Answer::kReject) {
     // The status travels back and ends the sender's request; UCX drops the descriptor.
-    offer->maybe_endpoint = nullptr;
-    offers_.erase(offer->number);
+    offer->rejected_at_once = true;
+    offer->chunks.clear();
+    if (offer->announced == offer->size) {
+      offers_.erase(offer->payload_id);
+    }
     return UCS_ERR_NO_RESOURCE;
   }
   return UCS_INPROGRESS;
 }
 
-void UcxEndpoint::ReceiveOffer(UcxOffer& offer, RegisteredSpan destination, Done done) {
-  TOKURA_CHECK(destination.size >= offer.size);
-  if (state_ == State::kClosing || state_ == State::kClosed) {
-    Hold(std::move(done));
-    return;
+ucs_status_t UcxEndpoint::OnLaterChunk(const UcxChunk& chunk, void* descriptor, size_t size) {
+  const auto found = offers_.find(chunk.payload_id);
+  if (found == offers_.end() || chunk.offset != found->second->announced ||
+      chunk.total != found->second->size) {
+    OnViolation("a part of a payload that does not follow another");
+    return UCS_ERR_CANCELED;
   }
+  const std::shared_ptr<UcxOffer> offer = found->second;
+  offer->announced += size;
+  if (offer->rejected_at_once) {
+    if (offer->announced == offer->size) {
+      offers_.erase(found);
+    }
+    return UCS_ERR_NO_RESOURCE;
+  }
+  offer->chunks.push_back({descriptor, chunk.offset, size});
+  if (offer->answer == UcxOffer::Answer::kReceive) {
+    PumpReceives();
+  }
+  return UCS_INPROGRESS;
+}
+
+void UcxEndpoint::ReceiveOffer(const std::shared_ptr<UcxOffer>& offer, RegisteredSpan destination,
+                               Arrived maybe_arrived, Done done) {
+  TOKURA_CHECK(destination.size >= offer->size);
+  offer->answer = UcxOffer::Answer::kReceive;
+  offer->destination = destination;
+  offer->maybe_arrived = std::move(maybe_arrived);
+  offer->done = std::move(done);
+  if (state_ != State::kClosing) {  // whose end settles it otherwise
+    receiving_.push_back(offer);
+    PumpReceives();
+  }
+}
+
+void UcxEndpoint::PumpReceives() {
+  while (!receiving_.empty() && receiving_bytes_ < kReceiveWindowBytes &&
+         state_ != State::kClosing && state_ != State::kClosed) {
+    const std::shared_ptr<UcxOffer> offer = receiving_.front();
+    if (offer->next_chunk == offer->chunks.size()) {
+      return;  // the next one is announced soon: all of a payload's are sent together
+    }
+    const size_t index = offer->next_chunk++;
+    if (offer->chunks[index].offset + offer->chunks[index].size == offer->size) {
+      receiving_.pop_front();
+    }
+    ReceiveChunk(offer, index);
+  }
+}
+
+void UcxEndpoint::ReceiveChunk(const std::shared_ptr<UcxOffer>& offer, size_t index) {
+  UcxOffer::Chunk& chunk = offer->chunks[index];
   auto* operation = new UcxOperation;  // End deletes it
   operation->kind = UcxOperation::Kind::kReceive;
-  operation->done = std::move(done);
-  operation->expected_bytes = offer.size;
+  operation->offer = offer;
+  operation->chunk = index;
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_CALLBACK |
                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH |
                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
-  param.memh = HandleOf(destination);
+  param.memh = HandleOf(offer->destination);
   param.cb.recv_am = ReceiveDone;
   param.user_data = operation;
-  void* descriptor = offer.descriptor;
-  const size_t size = offer.size;
-  offer.answer = UcxOffer::Answer::kReceive;
-  offer.maybe_endpoint = nullptr;
-  offers_.erase(offer.number);
+  receiving_bytes_ += chunk.size;
   Start(*operation);
   const ucs_status_ptr_t request =
-      ucp_am_recv_data_nbx(host_.worker(), descriptor, destination.data, size, &param);
+      ucp_am_recv_data_nbx(host_.worker(), std::exchange(chunk.maybe_descriptor, nullptr),
+                           offer->destination.data + chunk.offset, chunk.size, &param);
   if (UCS_PTR_IS_ERR(request)) {
     End(*operation, UCS_PTR_STATUS(request));
+  }
+}
+
+void UcxEndpoint::OnChunk(const std::shared_ptr<UcxOffer>& offer, size_t index) {
+  offer->chunks[index].arrived = true;
+  const size_t before = offer->chunks_whole;
+  while (offer->chunks_whole < offer->chunks.size() && offer->chunks[offer->chunks_whole].arrived) {
+    ++offer->chunks_whole;
+  }
+  PumpReceives();
+  if (offer->chunks_whole == before) {
+    return;
+  }
+  const UcxOffer::Chunk& last = offer->chunks[offer->chunks_whole - 1];
+  const size_t arrived = last.offset + last.size;
+  if (arrived == offer->size) {
+    offer->maybe_endpoint = nullptr;
+    offers_.erase(offer->payload_id);
+    host_.Complete(std::move(offer->done), absl::OkStatus());
+  } else if (offer->maybe_arrived) {
+    host_.Complete([offer, arrived](const absl::Status&) { offer->maybe_arrived(arrived); },
+                   absl::OkStatus());
   }
 }
 
@@ -390,8 +539,28 @@ void UcxEndpoint::RejectOffer(const std::shared_ptr<UcxOffer>& offer) {
   if (offer->in_callback || state_ == State::kClosing || state_ == State::kClosed) {
     return;  // the end of the callback, or of the connection, settles it
   }
-  rejecting_[offer->payload_id] = offer->number;
   SendControl({UcxControlOp::kReject, offer->payload_id});
+}
+
+void UcxEndpoint::OnRejectSeen(uint64_t payload_id) {
+  const auto found = offers_.find(payload_id);
+  if (found == offers_.end() || found->second->answer != UcxOffer::Answer::kReject ||
+      found->second->announced != found->second->size) {
+    OnViolation("the answer to a refusal that was not sent");
+    return;
+  }
+  const std::shared_ptr<UcxOffer> offer = found->second;
+  offers_.erase(found);
+  Release(*offer);
+}
+
+void UcxEndpoint::Release(UcxOffer& offer) {
+  offer.maybe_endpoint = nullptr;
+  for (UcxOffer::Chunk& chunk : offer.chunks) {
+    if (chunk.maybe_descriptor != nullptr) {
+      ucp_am_data_release(host_.worker(), std::exchange(chunk.maybe_descriptor, nullptr));
+    }
+  }
 }
 
 void UcxEndpoint::OnControl(std::span<const std::byte> bytes) {
@@ -421,14 +590,7 @@ void UcxEndpoint::HandleControl(UcxControl control) {
       SendControl({UcxControlOp::kRejectSeen, control.argument});
       break;
     case UcxControlOp::kRejectSeen:
-      if (const auto found = rejecting_.find(control.argument); found != rejecting_.end()) {
-        const auto offer = offers_.find(found->second);
-        rejecting_.erase(found);
-        TOKURA_CHECK(offer != offers_.end());
-        offer->second->maybe_endpoint = nullptr;
-        ucp_am_data_release(host_.worker(), offer->second->descriptor);
-        offers_.erase(offer);
-      }
+      OnRejectSeen(control.argument);
       break;
     case UcxControlOp::kFin:
       peer_fin_ = true;
@@ -563,26 +725,22 @@ void UcxEndpoint::CloseDone(void* request, ucs_status_t /*status*/, void* argume
 
 void UcxEndpoint::Finish() {
   state_ = State::kClosed;
-  ReleaseOffers();
   const absl::Status status =
       absl::IsCancelled(why_)
           ? why_
           : absl::UnavailableError(why_.ok() ? "the connection was closed" : why_.message());
-  for (Done& done : held_) {
+  // The endpoint is gone, so UCX cannot tell the sender that its payload arrived.
+  for (const auto& [id, offer] : std::exchange(offers_, {})) {
+    Release(*offer);
+    if (offer->answer == UcxOffer::Answer::kReceive) {
+      host_.Complete(std::move(offer->done), status);
+    }
+  }
+  receiving_.clear();
+  for (Done& done : std::exchange(held_, {})) {
     host_.Complete(std::move(done), status);
   }
-  held_.clear();
   host_.Finished(*this);
-}
-
-void UcxEndpoint::ReleaseOffers() {
-  // The endpoint is gone, so UCX cannot tell the sender that its payload arrived.
-  for (const auto& [number, offer] : offers_) {
-    offer->maybe_endpoint = nullptr;
-    ucp_am_data_release(host_.worker(), offer->descriptor);
-  }
-  offers_.clear();
-  rejecting_.clear();
 }
 
 void UcxEndpoint::TellClosed() {
@@ -603,13 +761,14 @@ void UcxEndpoint::AppendLanes(std::vector<std::string>* lanes) const {
 
 // ---- what users hold ----
 
-void UcxPayload::Receive(RegisteredSpan destination, Done done) {
+void UcxPayload::Receive(RegisteredSpan destination, Arrived maybe_arrived, Done done) {
   if (offer_->maybe_endpoint == nullptr) {
     offer_->host->Complete(std::move(done),
                            absl::UnavailableError("the connection of the payload has ended"));
     return;
   }
-  offer_->maybe_endpoint->ReceiveOffer(*offer_, destination, std::move(done));
+  offer_->maybe_endpoint->ReceiveOffer(offer_, destination, std::move(maybe_arrived),
+                                       std::move(done));
 }
 
 void UcxPayload::Reject() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -84,7 +85,8 @@ class UcxEndpoint {
   void Close(CloseMode mode);
 
   // As in IncomingPayload::Impl, for an offer of this endpoint.
-  void ReceiveOffer(UcxOffer& offer, RegisteredSpan destination, Done done);
+  void ReceiveOffer(const std::shared_ptr<UcxOffer>& offer, RegisteredSpan destination,
+                    Arrived maybe_arrived, Done done);
   void RejectOffer(const std::shared_ptr<UcxOffer>& offer);
 
   // Called inside UCX's callbacks for active messages of this endpoint.
@@ -116,20 +118,33 @@ class UcxEndpoint {
   absl::Status SendEager(unsigned id, std::span<const std::byte> header,
                          std::span<const std::byte> body);
   void SendControl(UcxControl control);
+  // Offer `count` bytes of `pieces` from chunk.offset on. Returns what UCX returned.
+  ucs_status_ptr_t SendChunk(UcxOperation& operation, std::span<const RegisteredSpan> pieces,
+                             const UcxChunk& chunk, size_t count);
+  ucs_status_t OnFirstChunk(const UcxChunk& chunk, std::span<const std::byte> header,
+                            void* descriptor, size_t size);
+  ucs_status_t OnLaterChunk(const UcxChunk& chunk, void* descriptor, size_t size);
+  // Fetch chunks that were accepted, as far as the window reaches.
+  void PumpReceives();
+  void ReceiveChunk(const std::shared_ptr<UcxOffer>& offer, size_t index);
+  void OnChunk(const std::shared_ptr<UcxOffer>& offer, size_t index);
+  void OnRejectSeen(uint64_t payload_id);
+  // Let UCX forget what it keeps of an offer.
+  void Release(UcxOffer& offer);
+
   void Start(UcxOperation& operation);
+  // One of the operation's requests has ended, or is not needed any more.
   void End(UcxOperation& operation, ucs_status_t status);
+  void Settle(UcxOperation& operation);
   // End `operation` when `request`, what UCX returned for it, says that it is over already. Returns
   // its status, OK when it is under way.
   ucs_status_t EndIfOver(UcxOperation& operation, ucs_status_ptr_t request);
-  // Give `done` back with what the end of the connection means, once it has ended.
-  void Hold(Done done) { held_.push_back(std::move(done)); }
   void HandleControl(UcxControl control);
   // The endpoint is of no more use: close it by force and report `why`.
   void Fail(absl::Status why);
   absl::Status ConnectFailure(ucs_status_t status) const;
   void StartClose();
   void Finish();
-  void ReleaseOffers();
 
   UcxEndpointHost& host_;
   const uint64_t id_;
@@ -151,33 +166,49 @@ class UcxEndpoint {
   uint64_t last_payload_ = 0;
   // By payload id. Looked up, never walked.
   std::unordered_map<uint64_t, UcxOperation*> sending_;
-  // Offers whose descriptor UCX still keeps, by number of arrival; each is also held by the
-  // IncomingPayload that was given out.
+  // Offers that are not settled, by the sender's payload id; each is also held by the
+  // IncomingPayload that was given out, or by its receives.
   std::map<uint64_t, std::shared_ptr<UcxOffer>> offers_;
   uint64_t last_offer_ = 0;
-  // Refused offers that wait for the sender's word, by the sender's payload id.
-  std::unordered_map<uint64_t, uint64_t> rejecting_;
+  std::deque<std::shared_ptr<UcxOffer>> receiving_;  // accepted, with chunks still to fetch
+  size_t receiving_bytes_ = 0;                       // that UCX was told to fetch
   std::vector<Done> held_;
 };
 
-// A payload that the peer offers. Shared by the endpoint (which closes it when the connection ends)
-// and by the IncomingPayload given to the user (who may keep it longer than the connection).
+// A payload that the peer offers. Shared by the endpoint (which settles it), the IncomingPayload
+// given to the user (who may keep it longer than the connection), and the receives under way.
 struct UcxOffer {
   UcxEndpointHost* host = nullptr;
-  UcxEndpoint* maybe_endpoint = nullptr;  // null once the connection has ended
-  uint64_t number = 0;                    // key in UcxEndpoint::offers_
+  UcxEndpoint* maybe_endpoint = nullptr;  // null once settled
   uint64_t payload_id = 0;
-  void* descriptor = nullptr;  // UCX's; valid while maybe_endpoint is
   size_t size = 0;
-  bool in_callback = true;  // OnPayload has not returned yet
+  bool in_callback = true;  // its first chunk is being announced
   enum class Answer { kNone, kReceive, kReject } answer = Answer::kNone;
+  bool rejected_at_once = false;  // inside the callback: UCX tells the sender, chunk by chunk
+
+  // In order. A descriptor is UCX's, and valid until it is received or released.
+  struct Chunk {
+    void* maybe_descriptor;
+    size_t offset;
+    size_t size;
+    bool arrived = false;
+  };
+  std::vector<Chunk> chunks;
+  size_t announced = 0;  // bytes of all chunks that were offered
+
+  // Once accepted.
+  RegisteredSpan destination;
+  Arrived maybe_arrived;
+  Done done;
+  size_t next_chunk = 0;    // to fetch
+  size_t chunks_whole = 0;  // leading ones that have arrived
 };
 
 class UcxPayload final : public IncomingPayload::Impl {
  public:
   explicit UcxPayload(std::shared_ptr<UcxOffer> offer) : offer_(std::move(offer)) {}
   size_t size() const override { return offer_->size; }
-  void Receive(RegisteredSpan destination, Done done) override;
+  void Receive(RegisteredSpan destination, Arrived maybe_arrived, Done done) override;
   void Reject() override;
 
  private:

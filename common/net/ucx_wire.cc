@@ -53,17 +53,30 @@ std::optional<UcxControl> ParseControl(std::span<const std::byte> bytes) {
   return UcxControl{static_cast<UcxControlOp>(op), argument};
 }
 
-void SerializePayloadId(uint64_t id, std::span<std::byte, kPayloadIdBytes> out) {
-  Store(id, out.data());
-  Store(Crc32c(out.first<sizeof(id)>()), out.data() + sizeof(id));
+void SerializeChunk(const UcxChunk& chunk, std::span<std::byte, kChunkHeaderBytes> out) {
+  Store(chunk.payload_id, out.data());
+  Store(chunk.offset, out.data() + 8);
+  Store(chunk.total, out.data() + 16);
+  Store(Crc32c(out.first<24>()), out.data() + 24);
 }
 
-std::optional<uint64_t> ParsePayloadId(std::span<const std::byte, kPayloadIdBytes> bytes) {
-  const auto id = bytes.first<sizeof(uint64_t)>();
-  if (Load<uint32_t>(bytes.data() + id.size()) != Crc32c(id)) {
+std::optional<UcxChunk> ParseChunk(std::span<const std::byte, kChunkHeaderBytes> bytes) {
+  if (Load<uint32_t>(bytes.data() + 24) != Crc32c(bytes.first<24>())) {
     return std::nullopt;
   }
-  return Load<uint64_t>(id.data());
+  return UcxChunk{Load<uint64_t>(bytes.data()), Load<uint64_t>(bytes.data() + 8),
+                  Load<uint64_t>(bytes.data() + 16)};
+}
+
+size_t ChunkBytes(size_t total) {
+  const size_t chunks = total / kChunkBytesMin;
+  if (chunks < 2) {
+    return total;
+  }
+  // Whole cache lines. A few bytes above the even share keep the last chunk from being a crumb.
+  constexpr size_t kLine = 64;
+  const size_t share = (total + chunks - 1) / chunks;
+  return (share + kLine - 1) / kLine * kLine;
 }
 
 }  // namespace tokura::net

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the UCX transport puts on the wire beneath Connection: active-message ids, the number that
-// precedes a payload's header, and the transport's own control messages. Both ends run the same
+// What the UCX transport puts on the wire beneath Connection: active-message ids, what precedes the
+// bytes of a payload, and the transport's own control messages. Both ends run the same
 // version (the client id says so), little-endian. Each has a CRC-32C, because a flipped bit could
 // otherwise refuse, release or count another payload than the one meant.
 
@@ -16,12 +16,22 @@ namespace tokura::net {
 
 enum UcxMessageId : unsigned {
   kUcxMessage = 1,  // header, body: eager
-  kUcxPayload = 2,  // payload id, its CRC and the header, bytes: rendezvous
+  kUcxPayload = 2,  // UcxChunk, in the first one of a payload its header; bytes: rendezvous
   kUcxControl = 3,  // UcxControl: eager, no body
 };
 
-inline constexpr size_t kPayloadIdBytes = 12;  // with its CRC
-inline constexpr size_t kPayloadHeaderBytesMax = kPayloadIdBytes + kHeaderBytesMax;
+// A payload travels in chunks, one message each, in order and all offered at once. The receiver
+// fetches them one after the other and may work on those that it has while the rest moves; the
+// sender's kernel never holds more of a payload than fits a processor's cache.
+struct UcxChunk {
+  uint64_t payload_id = 0;  // rises with every payload of one direction of a connection
+  uint64_t offset = 0;      // of the chunk's first byte in the payload
+  uint64_t total = 0;       // bytes of the payload
+};
+inline constexpr size_t kChunkHeaderBytes = 28;  // with its CRC
+inline constexpr size_t kPayloadHeaderBytesMax = kChunkHeaderBytes + kHeaderBytesMax;
+// Payloads of less than twice this many bytes are one chunk; no chunk but the last has less.
+inline constexpr size_t kChunkBytesMin = size_t{256} << 10;
 
 enum class UcxControlOp : uint32_t {
   // Server to client, first of all: the endpoint exists on both sides.
@@ -47,8 +57,11 @@ void SerializeControl(UcxControl control, std::span<std::byte, kControlBytes> ou
 // Nothing when the bytes are no control message or their CRC does not match.
 std::optional<UcxControl> ParseControl(std::span<const std::byte> bytes);
 
-void SerializePayloadId(uint64_t id, std::span<std::byte, kPayloadIdBytes> out);
+// Write the three numbers and their CRC.
+void SerializeChunk(const UcxChunk& chunk, std::span<std::byte, kChunkHeaderBytes> out);
 // Nothing when the CRC does not match.
-std::optional<uint64_t> ParsePayloadId(std::span<const std::byte, kPayloadIdBytes> bytes);
+std::optional<UcxChunk> ParseChunk(std::span<const std::byte, kChunkHeaderBytes> bytes);
+// Bytes of every chunk but the last of a payload of `total` bytes; the last may have up to that.
+size_t ChunkBytes(size_t total);
 
 }  // namespace tokura::net

@@ -11,6 +11,7 @@
 namespace tokura::sim {
 namespace {
 
+using net::Arrived;
 using net::CloseMode;
 using net::Done;
 using net::IncomingPayload;
@@ -21,9 +22,9 @@ class SimIncoming final : public IncomingPayload::Impl {
   SimIncoming(std::shared_ptr<SimConnection> end, std::shared_ptr<Transfer> transfer)
       : end_(std::move(end)), transfer_(std::move(transfer)), bytes_(transfer_->bytes) {}
   size_t size() const override { return bytes_; }
-  void Receive(RegisteredSpan destination, Done done) override {
+  void Receive(RegisteredSpan destination, Arrived maybe_arrived, Done done) override {
     TOKURA_CHECK(destination.size >= bytes_);
-    end_->Receive(transfer_, destination.Sub(0, bytes_), std::move(done));
+    end_->Receive(transfer_, destination.Sub(0, bytes_), std::move(maybe_arrived), std::move(done));
   }
   void Reject() override { end_->Reject(transfer_); }
 
@@ -217,11 +218,12 @@ void SimConnection::FlipSome(uint64_t permille, std::span<std::byte> bytes) {
 }
 
 void SimConnection::Receive(const std::shared_ptr<Transfer>& transfer, RegisteredSpan destination,
-                            Done done) {
+                            Arrived maybe_arrived, Done done) {
   TOKURA_CHECK(loop().IsCurrent());
   TOKURA_CHECK(transfer->receive_op == 0);
   const uint64_t id = ++last_op_;
   Operation& op = ops_[id];
+  op.arrived = std::move(maybe_arrived);
   op.done = std::move(done);
   op.memory.emplace_back(destination);
   op.transfer = transfer;
@@ -289,10 +291,26 @@ void SimConnection::MovePiece(const std::shared_ptr<Transfer>& transfer) {
   CopyPiece(*transfer, std::exchange(transfer->next_piece, 0));
   if (transfer->moved < transfer->bytes) {
     SchedulePiece(transfer);
+    TellArrived(*transfer);
     return;
   }
   Complete(transfer->receive_op, absl::OkStatus(), Duration{0});
   sender.Complete(transfer->send_op, absl::OkStatus(), link.latency);
+}
+
+void SimConnection::TellArrived(const Transfer& transfer) {
+  const auto op = ops_.find(transfer.receive_op);
+  TOKURA_CHECK(op != ops_.end());
+  // Not told of every piece: nobody may count on it.
+  if (op->second.arrived && !op->second.completing && random().Permille(700)) {
+    network_.scheduler().Record("arrived", id_, transfer.moved);
+    // The callback may close the connection, which must not destroy it under its feet.
+    net::Arrived arrived = std::move(op->second.arrived);
+    arrived(transfer.moved);
+    if (const auto still = ops_.find(transfer.receive_op); still != ops_.end()) {
+      still->second.arrived = std::move(arrived);
+    }
+  }
 }
 
 void SimConnection::CopyPiece(Transfer& transfer, size_t count) {

@@ -89,7 +89,7 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
   void SendPayload(std::span<const std::byte> header, std::span<const net::RegisteredSpan> pieces,
                    net::Done done);
   void Receive(const std::shared_ptr<Transfer>& transfer, net::RegisteredSpan destination,
-               net::Done done);
+               net::Arrived maybe_arrived, net::Done done);
   void Reject(const std::shared_ptr<Transfer>& transfer);
   void Close(net::CloseMode mode);
   // Let go of everything that refers back to this end, without telling anybody.
@@ -127,6 +127,7 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
  private:
   struct Operation {
     net::Done done;
+    net::Arrived arrived;  // receives; may be null
     std::vector<RegionUse> memory;
     std::shared_ptr<Transfer> transfer;
     bool completing = false;
@@ -143,6 +144,7 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
   void SchedulePiece(const std::shared_ptr<Transfer>& transfer);
   void MovePiece(const std::shared_ptr<Transfer>& transfer);
   void CopyPiece(Transfer& transfer, size_t count);
+  void TellArrived(const Transfer& transfer);
   // Complete operation `id` after `delay`, once.
   void Complete(uint64_t id, absl::Status status, Duration delay);
   void ContinueFlush();

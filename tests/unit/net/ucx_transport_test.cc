@@ -66,6 +66,104 @@ INSTANTIATE_TEST_SUITE_P(Sizes, UcxPayloadSize,
                          testing::Values(1, 7, 64, 4096, 8191, 65536, 65537, 1 << 20, (4 << 20) + 3,
                                          16 << 20));
 
+TEST(UcxTransport, TellsWhatHasArrivedAndLeavesItAlone) {
+  UcxPair pair;
+  const size_t size = 16 * kChunkBytesMin + 3;
+  Buffer source(*pair.client, size);
+  Buffer target(*pair.server, size);
+  Fill(source.bytes(), 11);
+  std::vector<size_t> counts;
+  bool in_receive = false;
+  std::optional<absl::Status> received;
+  pair.at_server.on_payload = [&](std::span<const std::byte>, IncomingPayload payload) {
+    in_receive = true;
+    payload.Receive(
+        target.span(),
+        [&](size_t bytes) {
+          EXPECT_FALSE(in_receive) << "told inline";
+          EXPECT_FALSE(received.has_value()) << "told after Done";
+          EXPECT_TRUE(std::equal(source.bytes().begin(),
+                                 source.bytes().begin() + static_cast<ptrdiff_t>(bytes),
+                                 target.bytes().begin()));
+          counts.push_back(bytes);
+        },
+        [&](absl::Status status) { received = status; });
+    in_receive = false;
+  };
+  const RegisteredSpan piece = source.span();
+  std::optional<absl::Status> sent;
+  pair.at_client.connection->SendPayload({}, {&piece, 1}, [&](absl::Status s) { sent = s; });
+  ASSERT_TRUE(pair.Until([&] { return sent && received; }));
+  EXPECT_TRUE(sent->ok() && received->ok());
+  EXPECT_TRUE(source.bytes() == target.bytes());
+  ASSERT_FALSE(counts.empty());
+  EXPECT_TRUE(std::is_sorted(counts.begin(), counts.end()));
+  EXPECT_EQ(std::adjacent_find(counts.begin(), counts.end()), counts.end());
+  EXPECT_LT(counts.back(), size);
+}
+
+TEST(UcxTransport, GathersPiecesAcrossChunks) {
+  UcxPair pair;
+  const size_t sizes[] = {kChunkBytesMin / 3, 3 * kChunkBytesMin, 5, kChunkBytesMin + 1};
+  Buffer source(*pair.client, 8 * kChunkBytesMin);
+  Fill(source.bytes(), 12);
+  std::vector<RegisteredSpan> pieces;
+  std::vector<std::byte> expected;
+  size_t at = 1;
+  for (const size_t size : sizes) {
+    pieces.push_back(source.span().Sub(at, size));
+    expected.insert(expected.end(), pieces.back().data, pieces.back().data + size);
+    at += size + 100;
+  }
+  Buffer target(*pair.server, expected.size());
+  std::optional<absl::Status> received;
+  pair.at_server.on_payload = [&](std::span<const std::byte>, IncomingPayload payload) {
+    payload.Receive(target.span(), [&](absl::Status status) { received = status; });
+  };
+  std::optional<absl::Status> sent;
+  pair.at_client.connection->SendPayload({}, pieces, [&](absl::Status s) { sent = s; });
+  ASSERT_TRUE(pair.Until([&] { return sent && received; }));
+  EXPECT_TRUE(sent->ok() && received->ok());
+  EXPECT_TRUE(expected == target.bytes());
+}
+
+TEST(UcxTransport, RejectedChunksLeaveTheNextPayloadAlone) {
+  // At once and after keeping: a payload of several chunks is refused as a whole.
+  UcxPair pair;
+  const size_t size = 5 * kChunkBytesMin;
+  Buffer source(*pair.client, size);
+  Buffer target(*pair.server, size);
+  Fill(source.bytes(), 13);
+  std::optional<absl::Status> received;
+  int offers = 0;
+  IncomingPayload kept;
+  pair.at_server.on_payload = [&](std::span<const std::byte>, IncomingPayload payload) {
+    switch (offers++) {
+      case 0:
+        payload.Reject();
+        break;
+      case 1:
+        kept = std::move(payload);
+        break;
+      default:
+        payload.Receive(target.span(), [&](absl::Status status) { received = status; });
+    }
+  };
+  std::vector<std::optional<absl::Status>> sent(3);
+  const RegisteredSpan piece = source.span();
+  for (auto& status : sent) {
+    pair.at_client.connection->SendPayload({}, {&piece, 1}, [&](absl::Status s) { status = s; });
+  }
+  ASSERT_TRUE(pair.Until([&] { return received.has_value(); }));
+  kept.Reject();
+  ASSERT_TRUE(pair.Until([&] { return sent[0] && sent[1] && sent[2]; }));
+  EXPECT_TRUE(absl::IsResourceExhausted(*sent[0])) << *sent[0];
+  EXPECT_TRUE(absl::IsResourceExhausted(*sent[1])) << *sent[1];
+  EXPECT_TRUE(sent[2]->ok() && received->ok());
+  EXPECT_TRUE(source.bytes() == target.bytes());
+  EXPECT_FALSE(pair.at_client.closed || pair.at_server.closed);
+}
+
 TEST(UcxTransport, GathersPieces) {
   UcxPair pair;
   for (const size_t count : {size_t{2}, size_t{7}, kPayloadPiecesMax}) {

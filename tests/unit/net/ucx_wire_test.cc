@@ -9,7 +9,7 @@ namespace tokura::net {
 namespace {
 
 using ControlBytes = std::array<std::byte, kControlBytes>;
-using PayloadIdBytes = std::array<std::byte, kPayloadIdBytes>;
+using ChunkHeader = std::array<std::byte, kChunkHeaderBytes>;
 
 ControlBytes Serialized(UcxControl control) {
   ControlBytes bytes;
@@ -48,14 +48,35 @@ TEST(UcxWireTest, EveryBitFlipInAControlMessageIsDetected) {
   }
 }
 
-TEST(UcxWireTest, PayloadIdSurvivesTheRoundTripAndEveryBitFlipIsDetected) {
-  PayloadIdBytes whole;
-  SerializePayloadId(0x1112131415161718, whole);
-  EXPECT_EQ(ParsePayloadId(whole), 0x1112131415161718u);
-  for (size_t bit = 0; bit < 8 * kPayloadIdBytes; ++bit) {
-    PayloadIdBytes flipped = whole;
+TEST(UcxWireTest, ChunkHeaderSurvivesTheRoundTripAndEveryBitFlipIsDetected) {
+  ChunkHeader whole;
+  SerializeChunk({.payload_id = 0x1112131415161718, .offset = 0x2122232425, .total = 0x3132333435},
+                 whole);
+  const auto parsed = ParseChunk(whole);
+  ASSERT_TRUE(parsed.has_value());
+  EXPECT_EQ(parsed->payload_id, 0x1112131415161718u);
+  EXPECT_EQ(parsed->offset, 0x2122232425u);
+  EXPECT_EQ(parsed->total, 0x3132333435u);
+  for (size_t bit = 0; bit < 8 * kChunkHeaderBytes; ++bit) {
+    ChunkHeader flipped = whole;
     flipped[bit / 8] ^= std::byte{1} << bit % 8;
-    EXPECT_FALSE(ParsePayloadId(flipped).has_value()) << "bit " << bit;
+    EXPECT_FALSE(ParseChunk(flipped).has_value()) << "bit " << bit;
+  }
+}
+
+TEST(UcxWireTest, ChunksCoverAPayloadAndOnlyTheLastMayBeSmall) {
+  for (const size_t total : {size_t{0}, size_t{1}, kChunkBytesMin, 2 * kChunkBytesMin - 1,
+                             2 * kChunkBytesMin, 2 * kChunkBytesMin + 1, 4 * kChunkBytesMin + 1,
+                             5 * kChunkBytesMin - 1, size_t{64} << 20, (size_t{64} << 20) + 17}) {
+    const size_t chunk = ChunkBytes(total);
+    if (total < 2 * kChunkBytesMin) {
+      EXPECT_EQ(chunk, total);
+      continue;
+    }
+    EXPECT_GE(chunk, kChunkBytesMin) << total;
+    EXPECT_LT(chunk, 2 * kChunkBytesMin) << total;
+    const size_t last = total - (total - 1) / chunk * chunk;
+    EXPECT_GE(last, kChunkBytesMin / 2) << "a crumb at the end of " << total;
   }
 }
 
