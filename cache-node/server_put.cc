@@ -195,71 +195,91 @@ PutRequest::Started PutRequest::StartNext() {
     }
     return Started::kNo;  // The offer goes out of scope, which rejects it.
   }
-  auto arrival = std::make_unique<Arrival>();
+  auto arrival = std::make_shared<Arrival>();
   arrival->request = std::static_pointer_cast<PutRequest>(shared_from_this());
   arrival->reservation = std::move(*reservation);
   arrival->block = offer.block;
   arrival->part = offer.part;
   arrival->bytes = offer.payload.size();
+  arrival->verify = MakeVerify(*arrival);
   const std::span<std::byte> room = arrival->reservation.bytes();
   TransferStarted();
-  offer.payload.Receive({connection().context().region.get(), room.data(), room.size()},
-                        [arrival = std::move(arrival)](absl::Status status) mutable {
-                          PutRequest& request = *arrival->request;
-                          request.OnReceived(std::move(arrival), status);
-                        });
+  offer.payload.Receive(
+      {connection().context().region.get(), room.data(), room.size()},
+      [arrival](size_t bytes) { arrival->request->OnArrived(arrival, bytes); },
+      [arrival](const absl::Status& status) { arrival->request->OnReceived(arrival, status); });
   return Started::kYes;
 }
 
-void PutRequest::OnReceived(std::unique_ptr<Arrival> arrival, const absl::Status& status) {
-  const std::shared_ptr<PutRequest> self = arrival->request;
-  Progress();
-  if (status.ok()) {
-    connection().context().metrics.Received(arrival->bytes);
-    if (Wanted(arrival->block)) {
-      Verify(std::move(arrival));
-      return;
-    }
-  }
-  // The room goes before the gate lets the next transfer in, which may need it.
-  const uint64_t bytes = arrival->bytes;
-  const uint32_t block = arrival->block;
-  arrival.reset();
-  FailBlock(block, PutPartResult::kAborted,
-            status.ok() ? absl::AbortedError("the put had ended") : status);
-  TransferEnded(bytes);
-}
-
-void PutRequest::Verify(std::unique_ptr<Arrival> arrival) {
-  ServerContext& context = connection().context();
-  VerifyJob::Options options;
-  options.bytes = arrival->reservation.bytes();
-  options.expected = {announced_.fingerprint, announced_.blocks[arrival->block].key,
-                      announced_.blocks[arrival->block].content_id, arrival->part};
+std::unique_ptr<PartVerify> PutRequest::MakeVerify(const Arrival& arrival) const {
+  const ServerContext& context = connection().context();
+  const BlockIds& ids = announced_.blocks[arrival.block];
+  PartVerify::Options options;
+  options.bytes = arrival.reservation.bytes();
+  options.expected = {announced_.fingerprint, ids.key, ids.content_id, arrival.part};
   options.layers = context.options.verify_on_put && !context.bugs.skip_crc ? LayerChecks::kAll
                                                                            : LayerChecks::kNone;
+  return std::make_unique<PartVerify>(options);
+}
+
+void PutRequest::OnArrived(const std::shared_ptr<Arrival>& arrival, uint64_t bytes) {
+  Progress();
+  arrival->available = bytes;
+  Continue(arrival);
+}
+
+void PutRequest::OnReceived(const std::shared_ptr<Arrival>& arrival, const absl::Status& status) {
+  Progress();
+  arrival->received = status;
+  if (status.ok()) {
+    connection().context().metrics.Received(arrival->bytes);
+    arrival->available = arrival->bytes;
+  }
+  Continue(arrival);
+}
+
+void PutRequest::Continue(const std::shared_ptr<Arrival>& arrival) {
+  if (arrival->verify == nullptr) {
+    return;
+  }
+  const bool failed = arrival->received && !arrival->received->ok();
+  if (Wanted(arrival->block) && !failed && !arrival->verify->over() &&
+      arrival->available > arrival->verify->available()) {
+    Verify(arrival);
+  } else if (arrival->received) {
+    EndPart(*arrival);
+  }
+}
+
+void PutRequest::Verify(const std::shared_ptr<Arrival>& arrival) {
+  ServerContext& context = connection().context();
+  arrival->verify->Grow(arrival->available);
   context.metrics.VerifyQueued();
   context.pool.Add(
-      std::make_unique<VerifyJob>(options, connection().executor(),
-                                  [arrival = std::move(arrival)](VerifyJob::Result result) mutable {
+      std::make_unique<VerifyJob>(std::move(arrival->verify), connection().executor(),
+                                  [arrival](std::unique_ptr<PartVerify> verify) {
                                     PutRequest& request = *arrival->request;
-                                    request.OnVerified(std::move(arrival), std::move(result));
+                                    request.connection().context().metrics.VerifyEnded();
+                                    arrival->verify = std::move(verify);
+                                    request.Continue(arrival);
                                   }));
 }
 
-void PutRequest::OnVerified(std::unique_ptr<Arrival> arrival, VerifyJob::Result result) {
-  const std::shared_ptr<PutRequest> self = arrival->request;
-  connection().context().metrics.VerifyEnded();
-  if (!result.ok()) {
-    FailBlock(arrival->block, PutPartResult::kCorrupt, result.status());
-  } else if (Wanted(arrival->block) || connection().context().bugs.accept_late_write) {
-    Commit(*arrival, *result);
+void PutRequest::EndPart(Arrival& arrival) {
+  const std::shared_ptr<PutRequest> self = arrival.request;
+  const std::unique_ptr<PartVerify> verify = std::move(arrival.verify);
+  const bool verified = arrival.received->ok() && verify->over();
+  if (verified && !verify->result().ok()) {
+    FailBlock(arrival.block, PutPartResult::kCorrupt, verify->result().status());
+  } else if (verified && (Wanted(arrival.block) || connection().context().bugs.accept_late_write)) {
+    Commit(arrival, *verify->result());
   } else {
-    FailBlock(arrival->block, PutPartResult::kAborted, absl::AbortedError("the put had ended"));
+    FailBlock(arrival.block, PutPartResult::kAborted,
+              arrival.received->ok() ? absl::AbortedError("the put had ended") : *arrival.received);
   }
-  const uint64_t bytes = arrival->bytes;
-  arrival.reset();
-  TransferEnded(bytes);
+  // The room goes before the gate lets the next transfer in, which may need it.
+  arrival.reservation.Abort();
+  TransferEnded(arrival.bytes);
 }
 
 void PutRequest::Commit(Arrival& arrival, const kernels::PartInfo& info) {

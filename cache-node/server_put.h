@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@
 namespace tokura::node {
 
 // A PUT: its parts come as payload offers. Each takes its turn at the transfer gate, gets room in
-// the arena, is received straight into it, verified on the worker pool, and committed. A block is
+// the arena, is received straight into it, verified on the worker pool while it arrives, and
+// committed. A block is
 // OK when all parts of this writer are stored (or were held already) when the put is answered. A
 // block that fails is given up as a whole: what is stored of it goes, offers that wait are
 // rejected. Nothing is committed after the answer.
@@ -76,22 +78,31 @@ class PutRequest final : public ServerRequest {
     PartId part;
     net::IncomingPayload payload;
   };
-  // A part on its way into the arena. Its room is freed with it, unless it was committed.
+  // A part on its way into the arena. Its room is freed with it, unless it was committed. Owners:
+  // the transfer, the verification, and what they post; executor only.
   struct Arrival {
     std::shared_ptr<PutRequest> request;  // keeps the store: declared before the reservation
     Reservation reservation;
     uint32_t block = 0;
     PartId part;
     uint64_t bytes = 0;
+    uint64_t available = 0;                // bytes that have arrived
+    std::optional<absl::Status> received;  // how the transfer ended
+    std::unique_ptr<PartVerify> verify;    // while no job has it
   };
 
   uint32_t parts_per_block() const;
   // Mark (block, part) offered. INVALID_ARGUMENT: it was not announced, or was offered before.
   absl::Status TakePart(uint32_t block, PartId part);
   absl::StatusOr<Reservation> Reserve(const Offer& offer);
-  void OnReceived(std::unique_ptr<Arrival> arrival, const absl::Status& status);
-  void Verify(std::unique_ptr<Arrival> arrival);
-  void OnVerified(std::unique_ptr<Arrival> arrival, VerifyJob::Result result);
+  std::unique_ptr<PartVerify> MakeVerify(const Arrival& arrival) const;
+  void OnArrived(const std::shared_ptr<Arrival>& arrival, uint64_t bytes);
+  void OnReceived(const std::shared_ptr<Arrival>& arrival, const absl::Status& status);
+  // Verify what has arrived, or end the part when that is done. While a job verifies, its end
+  // continues.
+  void Continue(const std::shared_ptr<Arrival>& arrival);
+  void Verify(const std::shared_ptr<Arrival>& arrival);
+  void EndPart(Arrival& arrival);
   void Commit(Arrival& arrival, const kernels::PartInfo& info);
   void FinishPart(uint32_t block, PutPartResult result);
   void FailBlock(uint32_t block, PutPartResult result, absl::Status why);

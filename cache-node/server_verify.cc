@@ -3,15 +3,43 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/status_macros.h"
 
 namespace tokura::node {
 
-VerifyJob::VerifyJob(Options options, Executor& executor, absl::AnyInvocable<void(Result)> done)
-    : options_(options), executor_(executor), done_(std::move(done)) {}
+Job::Progress PartVerify::Step() {
+  status_ = reader_ ? CheckLayer() : Open();
+  return !over() && Ready() ? Job::Progress::kMore : Job::Progress::kDone;
+}
 
-absl::Status VerifyJob::Open() {
-  auto reader = kernels::PartReader::Open(options_.bytes);
+bool PartVerify::over() const {
+  // With the layers left unchecked the part still has to be there as a whole.
+  return !status_.ok() || (reader_ && layer_ == layers() && available_ == options_.bytes.size());
+}
+
+PartVerify::Result PartVerify::result() const {
+  TOKURA_CHECK(over());
+  if (!status_.ok()) {
+    return status_;
+  }
+  return reader_->info();
+}
+
+size_t PartVerify::layers() const {
+  return options_.layers == LayerChecks::kAll ? reader_->info().layer_offset.size() - 1 : 0;
+}
+
+bool PartVerify::Ready() const {
+  return reader_ ? layer_ < layers() && reader_->info().layer_offset[layer_ + 1] <= available_
+                 : available_ == options_.bytes.size();
+}
+
+absl::Status PartVerify::Open() {
+  auto reader = kernels::PartReader::Open(options_.bytes.first(available_));
+  if (!reader.ok() && available_ < options_.bytes.size()) {
+    return absl::OkStatus();  // The prefix may not be there as a whole: judged again with the rest.
+  }
   if (!reader.ok()) {
     return absl::DataLossError(reader.status().message());
   }
@@ -27,31 +55,30 @@ absl::Status VerifyJob::Open() {
   return absl::OkStatus();
 }
 
-Job::Progress VerifyJob::Step() {
-  if (!reader_) {
-    if (absl::Status status = Open(); !status.ok()) {
-      return Finish(std::move(status));
-    }
+absl::Status PartVerify::CheckLayer() {
+  if (layer_ == layers()) {
+    return absl::OkStatus();
   }
-  const kernels::PartInfo& info = reader_->info();
-  const size_t layers = info.layer_offset.size() - 1;
-  if (options_.layers == LayerChecks::kAll && layer_ < layers) {
-    const size_t from = info.layer_offset[layer_];
-    const auto bytes = options_.bytes.subspan(from, info.layer_offset[layer_ + 1] - from);
-    if (absl::Status status = reader_->VerifyLayer(layer_, bytes); !status.ok()) {
-      return Finish(absl::DataLossError(status.message()));
-    }
-    ++layer_;
-    if (layer_ < layers) {
-      return Progress::kMore;
-    }
+  const std::vector<size_t>& offsets = reader_->info().layer_offset;
+  const auto bytes = options_.bytes.subspan(offsets[layer_], offsets[layer_ + 1] - offsets[layer_]);
+  if (absl::Status status = reader_->VerifyLayer(static_cast<uint32_t>(layer_), bytes);
+      !status.ok()) {
+    return absl::DataLossError(status.message());
   }
-  return Finish(info);
+  ++layer_;
+  return absl::OkStatus();
 }
 
-Job::Progress VerifyJob::Finish(Result result) {
-  executor_.Post(
-      [done = std::move(done_), result = std::move(result)]() mutable { done(std::move(result)); });
+VerifyJob::VerifyJob(std::unique_ptr<PartVerify> verify, Executor& executor, DoneCallback done)
+    : verify_(std::move(verify)), executor_(executor), done_(std::move(done)) {}
+
+Job::Progress VerifyJob::Step() {
+  if (verify_->Step() == Progress::kMore) {
+    return Progress::kMore;
+  }
+  executor_.Post([done = std::move(done_), verify = std::move(verify_)]() mutable {
+    done(std::move(verify));
+  });
   return Progress::kDone;
 }
 
