@@ -41,25 +41,35 @@ class GetOperation::GetCall final : public net::Call {
   const size_t batch_;
 };
 
-// Decodes one part on the pool and hands slot and outcome back to the executor.
+// One payload under way. Owners: the transfer, the decode job, and what they post. Executor only.
+struct GetOperation::Incoming {
+  Arrival arrival;
+  RingSlot slot;          // memory of transfer and decode, given back when neither needs it
+  size_t available = 0;   // bytes that have arrived
+  bool received = false;  // the transfer has ended
+  bool opened = false;    // a decode was begun
+  bool decoding = false;  // a job has it
+  Duration took = Duration::zero();
+  std::unique_ptr<PartDecode> decode;  // while no job has it
+};
+
+// Decodes what has arrived of one part, on the pool, and hands it back to the executor.
 class GetOperation::DecodeJob final : public Job {
  public:
-  DecodeJob(std::shared_ptr<GetOperation> operation, const Arrival& arrival,
-            std::unique_ptr<PartDecode> decode, RingSlot slot)
+  DecodeJob(std::shared_ptr<GetOperation> operation, std::shared_ptr<Incoming> incoming,
+            std::unique_ptr<PartDecode> decode)
       : operation_(std::move(operation)),
-        arrival_(arrival),
-        decode_(std::move(decode)),
-        slot_(std::move(slot)) {}
+        incoming_(std::move(incoming)),
+        decode_(std::move(decode)) {}
   Progress Step() override {
     Executor& executor = operation_->core_.executor;
     const TimePoint before = executor.Now();
     const Progress progress = decode_->Step();
     took_ += executor.Now() - before;
     if (progress == Progress::kDone) {
-      executor.Post([operation = std::move(operation_), arrival = arrival_,
-                     decode = std::move(decode_), slot = std::move(slot_), took = took_]() mutable {
-        slot.Reset();
-        operation->OnDecoded(arrival, *decode, took);
+      executor.Post([operation = std::move(operation_), incoming = std::move(incoming_),
+                     decode = std::move(decode_), took = took_]() mutable {
+        operation->OnDecoded(incoming, std::move(decode), took);
       });
     }
     return progress;
@@ -67,9 +77,8 @@ class GetOperation::DecodeJob final : public Job {
 
  private:
   std::shared_ptr<GetOperation> operation_;  // owners: the core and the jobs under way
-  const Arrival arrival_;
+  std::shared_ptr<Incoming> incoming_;       // not looked into
   std::unique_ptr<PartDecode> decode_;
-  RingSlot slot_;
   Duration took_ = Duration::zero();
 };
 
@@ -448,14 +457,31 @@ void GetOperation::Receive(Arrival arrival, net::IncomingPayload payload, RingSl
   ++batch.receiving;
   Moved(batch, 2 * batch.maybe_link->rate().Predict(arrival.bytes));
   const net::RegisteredSpan span = slot.span().Sub(0, arrival.bytes);
-  payload.Receive(span, [self = Self<GetOperation>(), arrival,
-                         slot = std::move(slot)](absl::Status status) mutable {
-    self->OnReceived(arrival, std::move(slot), status);
-  });
+  auto incoming = std::make_shared<Incoming>();
+  incoming->arrival = arrival;
+  incoming->slot = std::move(slot);
+  payload.Receive(
+      span,
+      [self = Self<GetOperation>(), incoming](size_t bytes) { self->OnArrived(incoming, bytes); },
+      [self = Self<GetOperation>(), incoming](const absl::Status& status) {
+        self->OnReceived(incoming, status);
+      });
 }
 
-void GetOperation::OnReceived(const Arrival& arrival, RingSlot slot, const absl::Status& status) {
+void GetOperation::OnArrived(const std::shared_ptr<Incoming>& incoming, size_t bytes) {
+  if (ended_) {
+    return;
+  }
+  Moved(batches_[incoming->arrival.batch]);
+  incoming->available = bytes;
+  Decode(incoming);
+}
+
+void GetOperation::OnReceived(const std::shared_ptr<Incoming>& incoming,
+                              const absl::Status& status) {
+  const Arrival& arrival = incoming->arrival;
   Batch& batch = batches_[arrival.batch];
+  incoming->received = true;
   --batch.receiving;
   if (status.ok()) {
     bytes_moved_ += arrival.bytes;
@@ -478,11 +504,36 @@ void GetOperation::OnReceived(const Arrival& arrival, RingSlot slot, const absl:
     Pump();
     return;
   }
-  Decode(arrival, std::move(slot));
+  incoming->available = arrival.bytes;
+  Decode(incoming);
 }
 
-void GetOperation::Decode(const Arrival& arrival, RingSlot slot) {
-  Block& block = blocks_[arrival.block];
+void GetOperation::Decode(const std::shared_ptr<Incoming>& incoming) {
+  const Arrival& arrival = incoming->arrival;
+  if (incoming->decoding || !Current(arrival)) {
+    return;
+  }
+  std::unique_ptr<PartDecode> decode = std::move(incoming->decode);
+  if (!std::exchange(incoming->opened, true)) {
+    decode = std::make_unique<PartDecode>(
+        MakeDecode(arrival, incoming->slot.span().bytes().first(arrival.bytes)));
+  }
+  decode->Grow(incoming->available);
+  incoming->decoding = true;
+  ++blocks_[arrival.block].jobs;
+  ++jobs_;
+  auto job = std::make_unique<DecodeJob>(Self<GetOperation>(), incoming, std::move(decode));
+  if (raw_bytes_ > core_.options.inline_decode_bytes) {
+    core_.pool.Add(std::move(job));
+    return;
+  }
+  while (job->Step() == Job::Progress::kMore) {
+  }
+}
+
+PartDecode GetOperation::MakeDecode(const Arrival& arrival,
+                                    std::span<const std::byte> payload) const {
+  const Block& block = blocks_[arrival.block];
   const Part& part = block.parts[arrival.part];
   const Match& match = request_.match;
   PartDecode::Request request;
@@ -500,33 +551,29 @@ void GetOperation::Decode(const Arrival& arrival, RingSlot slot) {
   request.layers = LayersAsked(part.id.group);
   request.first_head = FirstHead(*request_.ns, scope_->view, part.id);
   request.first_token = FirstToken(*request_.ns, scope_->view, block.match_index);
-  auto decode =
-      std::make_unique<PartDecode>(scope_, request, slot.span().bytes().first(arrival.bytes));
-  ++block.jobs;
-  ++jobs_;
-  auto job = std::make_unique<DecodeJob>(Self<GetOperation>(), arrival, std::move(decode),
-                                         std::move(slot));
-  if (raw_bytes_ > core_.options.inline_decode_bytes) {
-    core_.pool.Add(std::move(job));
-    return;
-  }
-  while (job->Step() == Job::Progress::kMore) {
-  }
+  return PartDecode(scope_, request, payload);
 }
 
-void GetOperation::OnDecoded(const Arrival& arrival, const PartDecode& decode, Duration took) {
+void GetOperation::OnDecoded(const std::shared_ptr<Incoming>& incoming,
+                             std::unique_ptr<PartDecode> decode, Duration took) {
+  const Arrival& arrival = incoming->arrival;
   Block& block = blocks_[arrival.block];
+  incoming->decoding = false;
+  incoming->took += took;
   --block.jobs;
   --jobs_;
   decode_took_ += took;
-  if (decode.status().ok()) {
-    const kernels::PartInfo& info = decode.reader()->info();
+  if (decode->over() && incoming->received) {
+    incoming->slot.Reset();  // others may wait for its room
+  }
+  if (decode->over() && decode->status().ok()) {
+    const kernels::PartInfo& info = decode->reader()->info();
     const uint64_t raw = RawBytes(info.shape);
     core_.metrics.Coded(info.codec, {.direction = CodecDirection::kDecode,
                                      .input_bytes = arrival.bytes,
                                      .output_bytes = raw,
-                                     .took = took});
-    core_.codec.decode.Observe(raw, took);
+                                     .took = incoming->took});
+    core_.codec.decode.Observe(raw, incoming->took);
   }
   if (ended_) {
     return;
@@ -535,10 +582,17 @@ void GetOperation::OnDecoded(const Arrival& arrival, const PartDecode& decode, D
     Pump();  // a new attempt may have waited for this job
     return;
   }
-  if (decode.status().ok()) {
-    CompletePart(arrival, decode.reader()->info());
+  if (!decode->over()) {
+    incoming->decode = std::move(decode);
+    if (incoming->available > incoming->decode->available()) {
+      Decode(incoming);
+    }
+    return;
+  }
+  if (decode->status().ok()) {
+    CompletePart(arrival, decode->reader()->info());
   } else {
-    FailBlock(arrival.block, decode.status());
+    FailBlock(arrival.block, decode->status());
   }
   Pump();
 }

@@ -42,6 +42,7 @@ class GetOperation final : public Operation {
  private:
   class GetCall;
   class DecodeJob;
+  struct Incoming;
 
   struct Part {
     PartId id;
@@ -75,7 +76,7 @@ class GetOperation final : public Operation {
     // When the node last made progress with this operation, or later: when it may be expected to.
     TimePoint moved;
   };
-  // One payload under way.
+  // Which payload, of which attempt.
   struct Arrival {
     size_t batch;
     size_t block;
@@ -111,9 +112,13 @@ class GetOperation final : public Operation {
   void OnPayload(size_t batch, const net::FrameHeader& frame, net::IncomingPayload payload);
   void TakeRoom(const Arrival& arrival, net::IncomingPayload payload);
   void Receive(Arrival arrival, net::IncomingPayload payload, RingSlot slot);
-  void OnReceived(const Arrival& arrival, RingSlot slot, const absl::Status& status);
-  void Decode(const Arrival& arrival, RingSlot slot);
-  void OnDecoded(const Arrival& arrival, const PartDecode& decode, Duration took);
+  void OnArrived(const std::shared_ptr<Incoming>& incoming, size_t bytes);
+  void OnReceived(const std::shared_ptr<Incoming>& incoming, const absl::Status& status);
+  // Have decoded what has arrived, unless that is being done or is not wanted any more.
+  void Decode(const std::shared_ptr<Incoming>& incoming);
+  PartDecode MakeDecode(const Arrival& arrival, std::span<const std::byte> payload) const;
+  void OnDecoded(const std::shared_ptr<Incoming>& incoming, std::unique_ptr<PartDecode> decode,
+                 Duration took);
   void OnReply(size_t batch, const absl::Status& status, std::span<const std::byte> body);
   void ApplyStatuses(const Batch& batch, const proto::GetReply& reply);
 

@@ -23,11 +23,25 @@ PartDecode::PartDecode(std::shared_ptr<DecodeScope> scope, Request request,
 
 Job::Progress PartDecode::Step() {
   status_ = reader_ ? DecodeNext() : Open();
-  return status_.ok() && next_ < request_.layers ? Job::Progress::kMore : Job::Progress::kDone;
+  return !over() && Ready() ? Job::Progress::kMore : Job::Progress::kDone;
+}
+
+bool PartDecode::Ready() const {
+  return reader_ ? LayerBegin(request_.first_layer + next_ + 1) <= available_
+                 : available_ == payload_.size();
+}
+
+size_t PartDecode::LayerBegin(uint32_t layer) const {
+  const kernels::PartInfo& info = reader_->info();
+  return info.prefix_bytes + info.layer_offset[layer] - info.layer_offset[request_.first_layer];
 }
 
 absl::Status PartDecode::Open() {
-  absl::StatusOr<kernels::PartReader> reader = kernels::PartReader::Open(payload_);
+  absl::StatusOr<kernels::PartReader> reader =
+      kernels::PartReader::Open(payload_.first(available_));
+  if (!reader.ok() && available_ < payload_.size()) {
+    return absl::OkStatus();  // The prefix may not be there as a whole: judged again with the rest.
+  }
   if (!reader.ok()) {
     // A payload that is no part at all is as lost as one with a wrong checksum.
     return absl::IsFailedPrecondition(reader.status())
@@ -68,12 +82,9 @@ absl::Status PartDecode::CheckIdentity(const kernels::PartInfo& info) const {
 }
 
 absl::Status PartDecode::DecodeNext() {
-  const kernels::PartInfo& info = reader_->info();
   const uint32_t layer = request_.first_layer + next_;
-  const size_t offset =
-      info.prefix_bytes + info.layer_offset[layer] - info.layer_offset[request_.first_layer];
-  const std::span<const std::byte> bytes =
-      payload_.subspan(offset, info.layer_offset[layer + 1] - info.layer_offset[layer]);
+  const size_t begin = LayerBegin(layer);
+  const std::span<const std::byte> bytes = payload_.subspan(begin, LayerBegin(layer + 1) - begin);
   if (!scope_->bugs.skip_crc) {
     TOKURA_RETURN_IF_ERROR(reader_->VerifyLayer(layer, bytes));
   }

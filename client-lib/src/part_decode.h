@@ -44,8 +44,9 @@ class DecodeScope {
   std::map<size_t, Claim> claims_ TOKURA_GUARDED_BY(mutex_);
 };
 
-// Verifies one received part and decodes it into the view, in steps of one layer. Nothing in the
-// payload is trusted. Every step that writes does so inside the scope's gate. Thread-compatible.
+// Verifies one part and decodes it into the view, in steps of one layer, while the part still
+// arrives: it reads no further than it was told. Nothing in the payload is trusted. Every step that
+// writes does so inside the scope's gate. Thread-compatible.
 class PartDecode {
  public:
   struct Request {
@@ -59,12 +60,17 @@ class PartDecode {
     uint32_t first_head = 0;  // in the view
     uint32_t first_token = 0;
   };
-  // `payload` stays valid until the last step.
+  // `payload`: where the whole part will be; stays valid until the last step.
   PartDecode(std::shared_ptr<DecodeScope> scope, Request request,
              std::span<const std::byte> payload);
 
-  // Do the next step. kDone: status() tells how it went.
+  // The first `bytes` bytes of the payload are there, and do not change any more.
+  void Grow(size_t bytes) { available_ = bytes; }
+  size_t available() const { return available_; }
+  // Do the next step. kDone: what is there has been used up or the decode is over.
   Job::Progress Step();
+  // Whether there is nothing more to do, however much arrives: status() tells how it went.
+  bool over() const { return !status_.ok() || (reader_ && next_ == request_.layers); }
   // OK; CANCELLED: the gate was closed; DATA_LOSS: bytes, identity, shape or content are not what
   // was asked for; FAILED_PRECONDITION: another format revision.
   const absl::Status& status() const { return status_; }
@@ -72,13 +78,18 @@ class PartDecode {
   const std::optional<kernels::PartReader>& reader() const { return reader_; }
 
  private:
+  // Whether the next step has all its bytes.
+  bool Ready() const;
   absl::Status Open();
   absl::Status CheckIdentity(const kernels::PartInfo& info) const;
   absl::Status DecodeNext();
+  // Where a layer begins in the payload, one past the last one included.
+  size_t LayerBegin(uint32_t layer) const;
 
   std::shared_ptr<DecodeScope> scope_;
   const Request request_;
   const std::span<const std::byte> payload_;
+  size_t available_ = 0;
   std::optional<kernels::PartReader> reader_;
   uint32_t next_ = 0;  // layers decoded
   absl::Status status_;

@@ -233,6 +233,8 @@ void PutOperation::Pump() {
 
 void PutOperation::Encode(size_t part, RingSlot slot) {
   const Part& which = parts_[part];
+  // The node hears of a batch while its first part is being encoded.
+  Announce(which.block / blocks_per_batch_);
   const uint64_t position = positions_[which.block];
   PartEncode::Request request;
   request.identity = {.fingerprint = request_.ns->fingerprint(),
@@ -287,6 +289,10 @@ void PutOperation::Offer(Encoded encoded) {
     return;
   }
   batch.ready.push_back(std::move(encoded));
+}
+
+void PutOperation::Announce(size_t index) {
+  Batch& batch = batches_[index];
   if (batch.state == Batch::State::kUnsent) {
     batch.state = Batch::State::kQueued;
     maybe_link_->WhenCapacity([self = Self<PutOperation>(), index] { self->SendBatch(index); });

@@ -94,6 +94,7 @@ class PutOperation final : public Operation {
   void Encode(size_t part, RingSlot slot);
   void OnEncoded(size_t part, const PartEncode& encode, RingSlot slot, Duration took);
   void Offer(Encoded encoded);
+  void Announce(size_t batch);
   void SendBatch(size_t batch);
   void SendPart(Encoded encoded);
   void OnSent(size_t batch, size_t bytes, const absl::Status& status);
