@@ -1,5 +1,6 @@
 #include "common/loop_pool.h"
 
+#include <deque>
 #include <utility>
 
 #include "common/check.h"
@@ -8,29 +9,33 @@
 namespace tokura {
 namespace {
 
-// A loop that is away from the network for longer than this in one step gives the job away. A layer
-// of exact or lightly compressed values takes a few tens of microseconds.
+// A loop that is away from the network for longer than this in one step gives its jobs away.
 constexpr Duration kStepMax = std::chrono::microseconds(200);
 // After that so many jobs go to the threads without a try. Few, because on a busy machine a step
 // may only have lost the processor.
 constexpr int kJobsGivenAway = 8;
+// Steps up to this long, such as the check and copy of a layer of exact values, are over before
+// another thread would have begun. While they are, a loop takes several jobs.
+constexpr Duration kQuickStep = std::chrono::microseconds(20);
+constexpr size_t kQuickJobsMax = 8;
+// A loop makes steps for about this long before it looks after the network again.
+constexpr Duration kTurn = std::chrono::microseconds(20);
 
 // Thread-safe.
 class LoopPool final : public WorkerPool {
  public:
   LoopPool(const std::vector<Executor*>& loops, std::unique_ptr<WorkerPool> threads)
       : threads_(std::move(threads)) {
-    loops_.reserve(loops.size());
     for (Executor* executor : loops) {
-      loops_.push_back({executor});
+      loops_.emplace_back().executor = executor;
     }
   }
 
   void Add(std::unique_ptr<Job> job) override {
     TOKURA_CHECK(job != nullptr);
     if (Loop* maybe_loop = Current(); maybe_loop != nullptr && Takes(*maybe_loop)) {
-      maybe_loop->busy = true;
-      Schedule(*maybe_loop, std::move(job));
+      maybe_loop->jobs.push_back(std::move(job));
+      Schedule(*maybe_loop);
       return;
     }
     threads_->Add(std::move(job));
@@ -39,9 +44,11 @@ class LoopPool final : public WorkerPool {
  private:
   // Touched on its executor's thread only, but for the pointer, which never changes.
   struct Loop {
-    Executor* executor;
-    bool busy = false;  // has a job
-    int give_away = 0;  // jobs that go to the threads at once
+    Executor* executor = nullptr;
+    std::deque<std::unique_ptr<Job>> jobs;
+    bool scheduled = false;
+    bool quick = false;  // the last step was
+    int give_away = 0;   // jobs that go to the threads at once
   };
 
   Loop* Current() {
@@ -58,31 +65,51 @@ class LoopPool final : public WorkerPool {
       --loop.give_away;
       return false;
     }
-    return !loop.busy;
+    return loop.jobs.empty() || (loop.quick && loop.jobs.size() < kQuickJobsMax);
   }
 
-  void Schedule(Loop& loop, std::unique_ptr<Job> job) {
-    loop.executor->Post(
-        [this, &loop, job = std::move(job)]() mutable { StepOnce(loop, std::move(job)); });
+  void Schedule(Loop& loop) {
+    if (!std::exchange(loop.scheduled, true)) {
+      loop.executor->Post([this, &loop] {
+        loop.scheduled = false;
+        Turn(loop);
+      });
+    }
   }
 
-  void StepOnce(Loop& loop, std::unique_ptr<Job> job) {
-    const TimePoint before = loop.executor->Now();
-    if (job->Step() == Job::Progress::kDone) {
-      loop.busy = false;
+  void Turn(Loop& loop) {
+    const TimePoint start = loop.executor->Now();
+    for (TimePoint now = start; !loop.jobs.empty() && now - start < kTurn;) {
+      // Taken out: a step may add jobs.
+      std::unique_ptr<Job> job = std::move(loop.jobs.front());
+      loop.jobs.pop_front();
+      const Job::Progress progress = job->Step();
+      const TimePoint before = std::exchange(now, loop.executor->Now());
+      loop.quick = now - before <= kQuickStep;
+      if (progress == Job::Progress::kMore) {
+        loop.jobs.push_front(std::move(job));
+      }
+      if (now - before > kStepMax) {
+        GiveAway(loop);
+      }
+    }
+    if (!loop.jobs.empty()) {
+      Schedule(loop);
+    }
+  }
+
+  void GiveAway(Loop& loop) {
+    if (loop.jobs.empty()) {
       return;
     }
-    if (loop.executor->Now() - before <= kStepMax) {
-      Schedule(loop, std::move(job));
-      return;
-    }
-    loop.busy = false;
     loop.give_away = kJobsGivenAway;
-    threads_->Add(std::move(job));
+    for (std::unique_ptr<Job>& job : std::exchange(loop.jobs, {})) {
+      threads_->Add(std::move(job));
+    }
   }
 
   const std::unique_ptr<WorkerPool> threads_;
-  std::vector<Loop> loops_;  // as many as at the start
+  std::deque<Loop> loops_;  // as many as at the start
 };
 
 }  // namespace

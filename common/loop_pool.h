@@ -10,10 +10,10 @@ namespace tokura {
 // Make a pool that computes on the thread that asks while that is the quickest: handing a job of
 // some microseconds to another thread, and its result back, costs more than the job.
 //
-// A job added on the thread of one of `loops` runs on that loop, one step each time around, so that
-// the loop still serves the network between two steps, and no other job beside it. Everything else
-// goes to `threads`: jobs added elsewhere, jobs added while the loop has one, the rest of a job one
-// of whose steps took long, and the next few jobs after that.
+// A job added on the thread of one of `loops` runs on that loop, some microseconds of steps each
+// time around, so that the loop still serves the network in between. A loop has one job at a time,
+// and a few while their steps are quick. Everything else goes to `threads`: jobs added elsewhere or
+// beyond that, those of a loop one of whose steps took long, and the next few jobs after that.
 //
 // The loops outlive the pool, and run none of their tasks after it is gone: as every pool, it
 // leaves jobs under way to be destroyed unfinished then.

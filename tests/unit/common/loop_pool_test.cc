@@ -80,29 +80,58 @@ class LoopPoolTest : public testing::Test {
   std::string log_;
 };
 
-TEST_F(LoopPoolTest, RunsOneStepEachTimeAroundAndNeverInline) {
-  pool_->Add(MakeJob("a", 3));
+TEST_F(LoopPoolTest, StepsForAMomentEachTimeAroundAndNeverInline) {
+  pool_->Add(MakeJob("a", 6, std::chrono::microseconds(10)));
   EXPECT_EQ(log_, "");
-  // What the loop does besides, added before each turn, comes between two steps.
+  // What the loop does besides, added before each turn, comes between two moments.
   for (int i = 0; i < 3; ++i) {
     loop_.Post([this] { log_ += "-"; });
     loop_.TurnOnce();
     loop_.TurnOnce();
   }
-  EXPECT_EQ(log_, "a-a-a-");
+  EXPECT_EQ(log_, "aa-aa-aa-");
   EXPECT_TRUE(loop_.tasks.empty());
   EXPECT_TRUE(threads_->jobs.empty());
 }
 
-TEST_F(LoopPoolTest, SecondJobGoesToTheThreadsUntilTheFirstIsDone) {
-  pool_->Add(MakeJob("a", 1));
+TEST_F(LoopPoolTest, SecondJobGoesToTheThreadsUntilStepsAreKnownToBeQuick) {
+  pool_->Add(MakeJob("a", 1, std::chrono::microseconds(100)));
   pool_->Add(MakeJob("b", 1));
   EXPECT_EQ(threads_->jobs.size(), 1u);
   loop_.TurnOnce();
   pool_->Add(MakeJob("c", 1));
+  pool_->Add(MakeJob("d", 1));  // the last step was not quick
+  EXPECT_EQ(threads_->jobs.size(), 2u);
   loop_.TurnOnce();
   EXPECT_EQ(log_, "ac");
-  EXPECT_EQ(threads_->jobs.size(), 1u);
+}
+
+TEST_F(LoopPoolTest, TakesAFewQuickJobsInTheirOrder) {
+  pool_->Add(MakeJob("a", 1));
+  loop_.TurnOnce();
+  size_t taken = 0;
+  while (threads_->jobs.empty()) {
+    pool_->Add(MakeJob("b", 2, std::chrono::microseconds(1)));
+    ASSERT_LT(++taken, 1000u);
+  }
+  EXPECT_GT(taken, 2u);
+  pool_->Add(MakeJob("x", 1));  // full, so to the threads
+  EXPECT_EQ(threads_->jobs.size(), 2u);
+  while (!loop_.tasks.empty()) {
+    loop_.TurnOnce();
+  }
+  EXPECT_EQ(log_, "a" + std::string(2 * (taken - 1), 'b'));
+}
+
+TEST_F(LoopPoolTest, SlowStepGivesAwayAllJobsOfTheLoop) {
+  pool_->Add(MakeJob("a", 1));
+  loop_.TurnOnce();
+  pool_->Add(MakeJob("b", 2, std::chrono::milliseconds(1)));
+  pool_->Add(MakeJob("c", 1));
+  loop_.TurnOnce();
+  EXPECT_EQ(threads_->jobs.size(), 2u);
+  EXPECT_TRUE(loop_.tasks.empty());
+  EXPECT_EQ(log_, "ab");
 }
 
 TEST_F(LoopPoolTest, JobsOfOtherThreadsGoToTheThreads) {
