@@ -6,6 +6,7 @@
 
 #include "kernels/float_convert.h"
 #include "kernels/kernel_set.h"
+#include "kernels/stream_copy.h"
 
 namespace tokura::kernels {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 constexpr size_t kTileBytes = 8192;
 // Transposed copies go by squares of this many elements, so that both sides stay in whole lines.
 constexpr uint32_t kSquare = 32;
+// Shorter runs are mostly parts of cache lines.
+constexpr size_t kStreamBytesMin = 256;
 
 enum class Direction : uint8_t { kGather, kScatter };
 
@@ -29,9 +32,11 @@ inline void MoveElement(std::byte* strided, std::byte* dense) {
 }
 
 template <Direction kDirection>
-inline void MoveBytes(std::byte* strided, std::byte* dense, size_t bytes) {
+inline void MoveBytes(PageStores stores, std::byte* strided, std::byte* dense, size_t bytes) {
   if constexpr (kDirection == Direction::kGather) {
     std::memcpy(dense, strided, bytes);
+  } else if (stores == PageStores::kStreaming && bytes >= kStreamBytesMin) {
+    StreamCopy(strided, dense, bytes);
   } else {
     std::memcpy(strided, dense, bytes);
   }
@@ -63,11 +68,11 @@ void MoveRun(const SideAccess& access, std::byte* strided, uint32_t tokens, std:
   const size_t row_bytes = size_t{access.dim} * element_bytes;
   if (HasContiguousChannels(access)) {
     if (access.token_stride == static_cast<int64_t>(row_bytes)) {
-      MoveBytes<kDirection>(strided, dense, row_bytes * tokens);
+      MoveBytes<kDirection>(access.stores, strided, dense, row_bytes * tokens);
       return;
     }
     for (uint32_t t = 0; t < tokens; ++t) {
-      MoveBytes<kDirection>(strided + static_cast<int64_t>(t) * access.token_stride,
+      MoveBytes<kDirection>(access.stores, strided + static_cast<int64_t>(t) * access.token_stride,
                             dense + t * row_bytes, row_bytes);
     }
     return;

@@ -21,6 +21,7 @@ struct SideAccess {
   int64_t channel_stride = 0;
   uint32_t dim = 0;
   DType dtype = DType::kFloat16;
+  PageStores stores = PageStores::kCached;
 };
 
 SideAccess AccessK(const KvView& view, size_t layer, uint32_t head);
@@ -33,7 +34,8 @@ struct TokenRange {
 };
 
 // Copy elements as they are to `out`, [count, dim] of access.dtype, or back from `in`. Nothing but
-// these elements is read or written.
+// these elements is read or written. After the last ScatterRaw with streaming stores comes a
+// StreamFence.
 void GatherRaw(const SideAccess& access, TokenRange range, std::byte* out);
 void ScatterRaw(const SideAccess& access, TokenRange range, const std::byte* in);
 

@@ -12,6 +12,10 @@ namespace tokura::kernels {
 
 enum class MemorySpace : uint8_t { kHost = 0, kCuda = 1 };
 
+// How a view's pages are written: through the processor's caches, for little that is read at once;
+// or past them, for what would only push other things out and is read much later.
+enum class PageStores : uint8_t { kCached = 0, kStreaming = 1 };
+
 // Byte strides of K or of V inside an engine's pages. May be negative never; channel_stride need
 // not be the element size: vLLM's CPU backend keeps K as [D, N] (channel-major) and V as [N, D]
 // inside one tensor.

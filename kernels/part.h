@@ -199,6 +199,7 @@ class PartReader {
     uint32_t view_layer = 0;
     uint32_t first_head = 0;
     uint32_t first_token = 0;
+    PageStores stores = PageStores::kCached;
   };
   absl::Status DecodeLayer(uint32_t layer, std::span<const std::byte> bytes,
                            const Target& target) const;

@@ -15,6 +15,7 @@
 #include "kernels/prefix.h"
 #include "kernels/profile_needs.h"
 #include "kernels/side_codec.h"
+#include "kernels/stream_copy.h"
 
 namespace tokura::kernels {
 
@@ -171,6 +172,13 @@ void StoreSide(const SlabView& slab, const SideSource& source, uint32_t first_to
   }
 }
 
+SideAccess TargetAccess(SideAccess (*side)(const KvView&, size_t, uint32_t),
+                        const PartReader::Target& target, uint32_t view_head) {
+  SideAccess access = side(*target.view, target.view_layer, view_head);
+  access.stores = target.stores;
+  return access;
+}
+
 absl::Status CheckTarget(const PartShape& shape, const PartReader::Target& target) {
   const auto bad = [](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("part: ", what));
@@ -276,10 +284,13 @@ absl::Status PartReader::DecodeLayer(uint32_t layer, std::span<const std::byte> 
         HeadProfileOf(table_->maybe_profile.get(), info_.identity.part, info_.shape, {layer, head});
     StoreSide(slab,
               {&codec.k, &profile.k, slab.begin + slab.layout.k, slab.begin + slab.layout.exact_k},
-              target.first_token, AccessK(*target.view, target.view_layer, view_head), &scratch);
+              target.first_token, TargetAccess(AccessK, target, view_head), &scratch);
     StoreSide(slab,
               {&codec.v, &profile.v, slab.begin + slab.layout.v, slab.begin + slab.layout.exact_v},
-              target.first_token, AccessV(*target.view, target.view_layer, view_head), &scratch);
+              target.first_token, TargetAccess(AccessV, target, view_head), &scratch);
+  }
+  if (target.stores == PageStores::kStreaming) {
+    StreamFence();
   }
   return absl::OkStatus();
 }

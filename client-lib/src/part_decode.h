@@ -59,6 +59,7 @@ class PartDecode {
     uint32_t layers = 0;
     uint32_t first_head = 0;  // in the view
     uint32_t first_token = 0;
+    kernels::PageStores stores = kernels::PageStores::kCached;
   };
   // `payload`: where the whole part will be; stays valid until the last step.
   PartDecode(std::shared_ptr<DecodeScope> scope, Request request,

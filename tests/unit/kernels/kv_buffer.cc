@@ -214,8 +214,9 @@ absl::Status Decode(std::span<const std::byte> part, const KvBuffer& buffer, uin
     const auto bytes = part.subspan(info.layer_offset[layer],
                                     info.layer_offset[layer + 1] - info.layer_offset[layer]);
     TOKURA_RETURN_IF_ERROR(reader.VerifyLayer(layer, bytes));
+    const PageStores stores = layer % 2 == 0 ? PageStores::kCached : PageStores::kStreaming;
     TOKURA_RETURN_IF_ERROR(
-        reader.DecodeLayer(layer, bytes, {&buffer.view(), layer, first_head, first_token}));
+        reader.DecodeLayer(layer, bytes, {&buffer.view(), layer, first_head, first_token, stores}));
   }
   return absl::OkStatus();
 }
