@@ -9,7 +9,11 @@
 namespace tokura::node {
 
 Job::Progress PartVerify::Step() {
-  status_ = reader_ ? CheckLayer() : Open();
+  if (!reader_) {
+    status_ = Open();
+  } else if (!over() && Ready()) {
+    status_ = CheckLayer();
+  }
   return !over() && Ready() ? Job::Progress::kMore : Job::Progress::kDone;
 }
 

@@ -486,6 +486,7 @@ std::shared_ptr<NodeLink> ClientCoreImpl::MakeLink(const net::Address& address, 
   NodeLink::Options options;
   options.address = address;
   options.peer = peer;
+  options.window_bytes = options_.window_bytes;
   options.channel.hello = net::MakeHello(transport_, "client", options_.name, instance_);
   options.channel.hello.set_format_version(kernels::FormatVersionString());
   options.channel.timeouts.hello = options_.connect_timeout;

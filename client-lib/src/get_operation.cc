@@ -18,6 +18,8 @@ namespace {
 
 // Of a part besides its coded values: header, record, table. Generous: it only bounds predictions.
 constexpr uint64_t kPartOverheadBytes = uint64_t{64} << 10;
+// Operations of more raw bytes write past the processor's caches.
+constexpr uint64_t kCachedBytesMax = uint64_t{512} << 10;
 
 absl::Status LostStatus(const absl::Status& why) {
   return absl::IsDeadlineExceeded(why) ? why : absl::UnavailableError(why.message());
@@ -426,21 +428,23 @@ void GetOperation::TakeRoom(const Arrival& arrival, net::IncomingPayload payload
     Pump();
     return;
   }
-  if (RingSlot slot = core_.ring.TryTake(arrival.bytes); slot.valid()) {
+  const RingWindowRef& window = batches_[arrival.batch].maybe_link->receive_window();
+  if (RingSlot slot = core_.ring.TryTake(arrival.bytes, window); slot.valid()) {
     Receive(arrival, std::move(payload), std::move(slot));
     return;
   }
   auto ticket = std::make_shared<Ring::Ticket>(0);  // owners: this call and the waiter
-  *ticket = core_.ring.Wait(arrival.bytes, [self = Self<GetOperation>(), arrival, ticket,
-                                            payload = std::move(payload)](RingSlot slot) mutable {
-    self->tickets_.erase(*ticket);
-    Batch& waited = self->batches_[arrival.batch];
-    --waited.waiting;
-    self->Moved(waited);
-    if (!self->ended_ && self->Current(arrival)) {
-      self->Receive(arrival, std::move(payload), std::move(slot));
-    }
-  });
+  *ticket = core_.ring.Wait(arrival.bytes, window,
+                            [self = Self<GetOperation>(), arrival, ticket,
+                             payload = std::move(payload)](RingSlot slot) mutable {
+                              self->tickets_.erase(*ticket);
+                              Batch& waited = self->batches_[arrival.batch];
+                              --waited.waiting;
+                              self->Moved(waited);
+                              if (!self->ended_ && self->Current(arrival)) {
+                                self->Receive(arrival, std::move(payload), std::move(slot));
+                              }
+                            });
   if (*ticket == 0) {
     core_.metrics.queue_rejected->Increment();
     FailBlock(arrival.block, absl::ResourceExhaustedError("no room in the ring"));
@@ -551,6 +555,8 @@ PartDecode GetOperation::MakeDecode(const Arrival& arrival,
   request.layers = LayersAsked(part.id.group);
   request.first_head = FirstHead(*request_.ns, scope_->view, part.id);
   request.first_token = FirstToken(*request_.ns, scope_->view, block.match_index);
+  request.stores =
+      raw_bytes_ > kCachedBytesMax ? kernels::PageStores::kStreaming : kernels::PageStores::kCached;
   return PartDecode(scope_, request, payload);
 }
 

@@ -10,6 +10,8 @@ namespace {
 constexpr RateEstimator::Options kWireRate = {.initial_bytes_per_second = 200e6,
                                               .floor_bytes_per_second = 10e6,
                                               .sample_bytes_min = uint64_t{64} << 10};
+// Most requests are answered, or the first payload arrives, within this.
+constexpr Duration kAnswerSoon = std::chrono::microseconds(200);
 }  // namespace
 
 // Counts a request as outstanding until it is answered.
@@ -134,6 +136,7 @@ uint64_t NodeLink::Send(net::Op op, const google::protobuf::MessageLite& body, T
   const uint64_t id = channel_->Send(op, body, deadline, counted);
   counted->SetId(id);
   outstanding_.insert(id);
+  transport_.Expect(kAnswerSoon);
   return id;
 }
 
@@ -236,6 +239,8 @@ void NodeLink::Connect() {
     breaker_.OnProbeStarted();
     metrics_.BreakerMoved(options_.peer, net::Breaker::State::kOpen, breaker_.state());
   }
+  send_window_ = std::make_shared<RingWindow>(options_.window_bytes);
+  receive_window_ = std::make_shared<RingWindow>(options_.window_bytes);
   net::ClientChannel::Options channel = options_.channel;
   channel.hello.set_expected_node(expected_node_);
   channel.hello.set_fenced_below(expected_node_.empty() ? 0 : owner_.FencedBelow(expected_node_));

@@ -9,6 +9,7 @@
 
 #include "client-lib/src/client_metrics.h"
 #include "client-lib/src/deadline.h"
+#include "client-lib/src/ring.h"
 #include "common/net/breaker.h"
 #include "common/net/channel.h"
 
@@ -47,6 +48,7 @@ class NodeLink final : public net::ClientChannelOwner,
     net::ClientChannel::Options channel;
     net::Breaker::Options breaker;
     PeerKind peer = PeerKind::kNode;
+    uint64_t window_bytes = uint64_t{2} << 20;  // of the ring, in each direction
   };
 
   NodeLink(net::Transport& transport, ClientMetrics& metrics, Options options, Owner& owner);
@@ -82,6 +84,10 @@ class NodeLink final : public net::ClientChannelOwner,
   // does WATCH, whose answer may come much later.
   TimePoint silent_since() const;
   RateEstimator& rate() { return rate_; }
+  // Shares of the ring for payloads to and from the node over the present connection. A new one has
+  // new ones, whatever becomes of the slots of the old.
+  const RingWindowRef& send_window() const { return send_window_; }
+  const RingWindowRef& receive_window() const { return receive_window_; }
   const RateEstimator& rate() const { return rate_; }
 
   // Run `send` now, or when the node's limit of outstanding requests allows; destroyed unrun when
@@ -125,6 +131,8 @@ class NodeLink final : public net::ClientChannelOwner,
   Owner& owner_;
   net::Breaker breaker_;
   RateEstimator rate_;
+  RingWindowRef send_window_;
+  RingWindowRef receive_window_;
   std::unique_ptr<net::ClientChannel> channel_;
   std::string node_;
   uint64_t incarnation_ = 0;

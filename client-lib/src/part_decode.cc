@@ -22,7 +22,11 @@ PartDecode::PartDecode(std::shared_ptr<DecodeScope> scope, Request request,
     : scope_(std::move(scope)), request_(std::move(request)), payload_(payload) {}
 
 Job::Progress PartDecode::Step() {
-  status_ = reader_ ? DecodeNext() : Open();
+  if (!reader_) {
+    status_ = Open();
+  } else if (!over() && Ready()) {
+    status_ = DecodeNext();
+  }
   return !over() && Ready() ? Job::Progress::kMore : Job::Progress::kDone;
 }
 
@@ -101,7 +105,8 @@ absl::Status PartDecode::DecodeNext() {
       .view = &scope_->view.groups[request_.expected.part.group],
       .view_layer = layer,
       .first_head = request_.first_head,
-      .first_token = request_.first_token};
+      .first_token = request_.first_token,
+      .stores = request_.stores};
   TOKURA_RETURN_IF_ERROR(reader_->DecodeLayer(layer, bytes, target));
   ++next_;
   scope_->progress.OnDecoded(request_.progress_part);

@@ -131,7 +131,11 @@ absl::Status PutOperation::PrepareLink() {
   } else if (const auto links = core_.directory.ForPut(request_.keys.front()); !links.empty()) {
     maybe_link_ = links.front();
   }
-  return maybe_link_ != nullptr ? absl::OkStatus() : absl::UnavailableError("no node is reachable");
+  if (maybe_link_ == nullptr) {
+    return absl::UnavailableError("no node is reachable");
+  }
+  window_ = maybe_link_->send_window();
+  return absl::OkStatus();
 }
 
 absl::Status PutOperation::PrepareCodec() {
@@ -203,11 +207,11 @@ void PutOperation::Pump() {
       break;
     }
     const size_t bytes = bytes_max_[parts_[next_part_].id.group];
-    if (RingSlot slot = core_.ring.TryTake(bytes); slot.valid()) {
+    if (RingSlot slot = core_.ring.TryTake(bytes, window_); slot.valid()) {
       Encode(next_part_++, std::move(slot));
       continue;
     }
-    ticket_ = core_.ring.Wait(bytes, [self = Self<PutOperation>()](RingSlot slot) {
+    ticket_ = core_.ring.Wait(bytes, window_, [self = Self<PutOperation>()](RingSlot slot) {
       self->ticket_ = 0;
       const bool wanted = !self->ended_ && self->view_state_ == ViewState::kHeld &&
                           !self->BlockOver(self->next_part_);

@@ -137,6 +137,7 @@ class PutOperation final : public Operation {
   uint32_t group_mask_ = 0;
   std::vector<size_t> bytes_max_;  // of a part, by group
   NodeLink* maybe_link_ = nullptr;
+  RingWindowRef window_;             // of the link, since it was chosen
   std::vector<uint32_t> positions_;  // in the chain, of each block
   std::vector<Block> blocks_;
   std::vector<Part> parts_;  // block by block

@@ -24,13 +24,16 @@ size_t SlotBytes(size_t bytes) {
 }  // namespace
 
 RingSlot::RingSlot(RingSlot&& other) noexcept
-    : maybe_ring_(std::exchange(other.maybe_ring_, nullptr)), span_(other.span_) {}
+    : maybe_ring_(std::exchange(other.maybe_ring_, nullptr)),
+      span_(other.span_),
+      window_(std::move(other.window_)) {}
 
 RingSlot& RingSlot::operator=(RingSlot&& other) noexcept {
   if (this != &other) {
     Reset();
     maybe_ring_ = std::exchange(other.maybe_ring_, nullptr);
     span_ = other.span_;
+    window_ = std::move(other.window_);
   }
   return *this;
 }
@@ -41,12 +44,16 @@ void RingSlot::Trim(size_t bytes) {
     return;
   }
   const size_t offset = static_cast<size_t>(span_.data - maybe_ring_->memory_.data());
+  window_->used_ -= span_.size - keep;
   maybe_ring_->Free(offset + keep, span_.size - keep);
   span_.size = keep;
 }
 
 void RingSlot::Reset() {
   if (Ring* maybe_ring = std::exchange(maybe_ring_, nullptr); maybe_ring != nullptr) {
+    window_->used_ -= span_.size;
+    --window_->slots_;
+    window_.reset();
     maybe_ring->Free(static_cast<size_t>(span_.data - maybe_ring->memory_.data()), span_.size);
   }
 }
@@ -60,6 +67,8 @@ absl::StatusOr<std::unique_ptr<Ring>> Ring::Create(net::Transport& transport, Op
   if (memory == MAP_FAILED) {
     return absl::ResourceExhaustedError(absl::StrCat("ring: cannot map ", bytes, " bytes"));
   }
+  // Only a hint: fewer entries of the processors' translation buffers where the system has them.
+  static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
   const std::span<std::byte> mapped(static_cast<std::byte*>(memory), bytes);
   absl::StatusOr<std::unique_ptr<net::MemoryRegion>> region = transport.Register(mapped);
   if (!region.ok()) {
@@ -86,19 +95,38 @@ Ring::~Ring() {
   munmap(memory_.data(), memory_.size());
 }
 
-RingSlot Ring::TryTake(size_t bytes) {
-  return waiters_.empty() ? Allocate(bytes) : RingSlot();
+RingSlot Ring::TryTake(size_t bytes, const RingWindowRef& window) {
+  const bool overtakes = starved_ || !window->tickets_.empty();
+  return overtakes || !window->Admits(SlotBytes(bytes)) ? RingSlot() : Allocate(bytes, window);
 }
 
-Ring::Ticket Ring::Wait(size_t bytes, Grant grant) {
+Ring::Ticket Ring::Wait(size_t bytes, RingWindowRef window, Grant grant) {
   if (SlotBytes(bytes) > memory_.size() || waiters_.size() >= waiters_max_) {
     return 0;
   }
   const Ticket ticket = next_ticket_++;
-  waiters_.emplace(ticket, Waiter{bytes, std::move(grant)});
+  // Until Serve has looked, nobody may take what this one may have been refused.
+  starved_ = true;
+  window->tickets_.insert(ticket);
+  if (window->tickets_.size() == 1) {
+    fronts_.emplace(ticket, window.get());
+  }
+  waiters_.emplace(ticket, Waiter{bytes, std::move(window), std::move(grant)});
   CountWaiters(1);
   ScheduleServe();
   return ticket;
+}
+
+Ring::Waiter Ring::Remove(Waiters::iterator waiter) {
+  Waiter removed = std::move(waiter->second);
+  RingWindow& window = *removed.window;
+  window.tickets_.erase(waiter->first);
+  if (fronts_.erase(waiter->first) > 0 && !window.tickets_.empty()) {
+    fronts_.emplace(*window.tickets_.begin(), &window);
+  }
+  waiters_.erase(waiter);
+  CountWaiters(-1);
+  return removed;
 }
 
 void Ring::CancelWait(Ticket ticket) {
@@ -107,13 +135,12 @@ void Ring::CancelWait(Ticket ticket) {
     return;
   }
   // What the grant captured may call back: it is destroyed after the queue is consistent again.
-  const Waiter dropped = std::move(waiter->second);
-  waiters_.erase(waiter);
-  CountWaiters(-1);
+  const Waiter dropped = Remove(waiter);
+  starved_ = starved_ && !waiters_.empty();
   ScheduleServe();
 }
 
-RingSlot Ring::Allocate(size_t bytes) {
+RingSlot Ring::Allocate(size_t bytes, const RingWindowRef& window) {
   const size_t want = SlotBytes(bytes);
   for (auto range = free_.begin(); range != free_.end(); ++range) {
     if (range->second < want) {
@@ -125,7 +152,10 @@ RingSlot Ring::Allocate(size_t bytes) {
       free_.emplace(offset + want, size - want);
     }
     CountUsed(static_cast<int64_t>(want));
-    return RingSlot(this, net::RegisteredSpan{region_.get(), memory_.data() + offset, want});
+    window->used_ += want;
+    ++window->slots_;
+    return RingSlot(this, net::RegisteredSpan{region_.get(), memory_.data() + offset, want},
+                    window);
   }
   return RingSlot();
 }
@@ -178,17 +208,26 @@ void Ring::ScheduleServe() {
   });
 }
 
+Ring::Waiters::iterator Ring::FirstAdmitted() {
+  for (const auto& [ticket, window] : fronts_) {
+    const auto waiter = waiters_.find(ticket);
+    if (window->Admits(SlotBytes(waiter->second.bytes))) {
+      return waiter;
+    }
+  }
+  return waiters_.end();
+}
+
 void Ring::Serve() {
-  while (!waiters_.empty()) {
-    RingSlot slot = Allocate(waiters_.begin()->second.bytes);
+  for (auto first = FirstAdmitted(); first != waiters_.end(); first = FirstAdmitted()) {
+    RingSlot slot = Allocate(first->second.bytes, first->second.window);
     if (!slot.valid()) {
+      starved_ = true;
       return;
     }
-    Waiter waiter = std::move(waiters_.begin()->second);
-    waiters_.erase(waiters_.begin());
-    CountWaiters(-1);
-    waiter.grant(std::move(slot));
+    Remove(first).grant(std::move(slot));
   }
+  starved_ = false;
 }
 
 }  // namespace tokura

@@ -27,7 +27,7 @@ SimNetwork::Options NetworkOptions(uint64_t seed) {
   options.link.latency = microseconds(20 << random.Below(6));
   options.link.jitter = options.link.latency * static_cast<int64_t>(random.Below(3));
   options.completion_delay_max = microseconds(200 << random.Below(5));
-  options.pieces_max = random.Between(1, 6);
+  options.link.pieces_max = random.Between(1, 6);
   return options;
 }
 

@@ -257,7 +257,7 @@ void SimConnection::SchedulePiece(const std::shared_ptr<Transfer>& transfer) {
   const LinkConditions& link =
       network_.link(transfer->sender->host().ip(), transfer->receiver->host().ip());
   if (transfer->next_piece == 0) {
-    const size_t pieces = random().Between(1, network_.options().pieces_max);
+    const size_t pieces = random().Between(1, link.pieces_max);
     transfer->next_piece =
         std::min(transfer->bytes - transfer->moved, transfer->bytes / pieces + 1);
   }

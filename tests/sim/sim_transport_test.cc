@@ -449,7 +449,7 @@ TEST(SimTransportTest, PayloadsTakeTheTimeOfTheirBytes) {
     SimNetwork::Options options;
     options.link.latency = options.link.jitter = Duration{0};
     options.link.bytes_per_second = 1'000'000;
-    options.pieces_max = 5;
+    options.link.pieces_max = 5;
     SimNetwork network(scheduler, options);
     SimHost one(scheduler, {.name = "one", .ip = "10.0.0.1"});
     SimHost two(scheduler, {.name = "two", .ip = "10.0.0.2"});

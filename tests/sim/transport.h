@@ -23,6 +23,7 @@ struct LinkConditions {
   Duration latency = std::chrono::microseconds(50);
   Duration jitter = std::chrono::microseconds(50);
   uint64_t bytes_per_second = uint64_t{1} << 30;
+  size_t pieces_max = 5;  // of one payload's transfer
   // A cut link carries nothing: what was sent stalls, in order, until it is mended.
   bool cut = false;
   // Adversarial: a lossless ordered stream never does this, but a channel must survive it by its
@@ -72,7 +73,6 @@ class SimNetwork {
     Duration connect_timeout = std::chrono::milliseconds(3000);    // when nobody answers
     Duration completion_delay_max = std::chrono::milliseconds(2);  // of operations after a close
     uint64_t unsent_bytes_max = uint64_t{4} << 20;                 // per direction
-    size_t pieces_max = 5;                                         // of one payload's transfer
     LinkConditions link;                                           // to begin with
   };
   SimNetwork(SimScheduler& scheduler, Options options);

@@ -31,6 +31,10 @@ struct ClientOptions {
   std::vector<std::string> nodes;
   std::string name = "client";               // for the nodes' logs
   uint64_t ring_bytes = uint64_t{64} << 20;  // registered memory for payloads in both directions
+  // What the payloads of one node, in each direction, may take of the ring at a time (two parts are
+  // always allowed): enough to keep the wire busy, which is bandwidth times round trip, and little
+  // enough to stay in the processor's caches.
+  uint64_t window_bytes = uint64_t{1} << 20;
   uint64_t part_bytes_max = uint64_t{16} << 20;  // larger parts are refused
   uint32_t codec_threads = 1;
   uint32_t operations_max = 1024;  // outstanding; more are RESOURCE_EXHAUSTED

@@ -60,11 +60,13 @@ TEST_F(ClientFaultTest, NothingIsWrittenAfterAGetHitItsDeadline) {
 }
 
 TEST_F(ClientFaultTest, PlantedWriteAfterDeadlineIsVisible) {
-  AddNode();
+  FakeNode& node = AddNode();
   StartClient(Pooled(), {.write_after_deadline = true});
   const TokenChain chain = MakeChain(*ns_, 1);
   EngineMemory source(*ns_, 1), target(*ns_, 1);
   const Match match = PutAndLookup(source, chain);
+  // The decode that waits has all bytes.
+  network_.link(node.host().ip(), host_.ip()).pieces_max = 1;
   GetOptions options;
   options.deadline = milliseconds(50);
   host_.pool().Pause();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "client-lib/src/ring.h"
 #include "tests/unit/client/client_testing.h"
 
 namespace tokura {
@@ -85,7 +86,8 @@ TEST_F(ClientMetricsTest, FullQueueForRingMemoryRejects) {
   ClientOptions options;
   options.ring_bytes = uint64_t{128} << 10;  // room for two blocks of 48 KiB
   options.part_bytes_max = options.ring_bytes;
-  options.operations_max = 5000;
+  const size_t waiters_max = Ring::Options{}.waiters_max;
+  options.operations_max = static_cast<uint32_t>(2 * waiters_max);
   StartClient(options);
   node.take_payloads = false;
   const TokenChain chain = MakeChain(*ns_, 1);
@@ -93,7 +95,7 @@ TEST_F(ClientMetricsTest, FullQueueForRingMemoryRejects) {
   PutOptions put;
   put.deadline = milliseconds(100);
   std::vector<std::shared_ptr<PendingPut>> puts;
-  for (int i = 0; i < 4096 + 8; ++i) {
+  for (size_t i = 0; i < waiters_max + 8; ++i) {
     puts.push_back(StartPut(chain, source.View(), put));
   }
   RunUntil([&] { return puts.back()->result.has_value(); });

@@ -271,7 +271,11 @@ TEST_F(ClusterPutTest, CancelReleasesTheViewAtOnceWhateverTheNodesStillSay) {
   EngineMemory source(*ns_, 1);
   source.Randomize(1);
   const auto put = StartPut(MakeChain(*ns_, 1), source.View());
-  RunUntil([&] { return nodes_[0]->requests[net::Op::kPut] == 1; }, seconds(1));
+  const auto offered = [&] {
+    const sim::NetworkActivity activity = network_.activity(nodes_[0]->host());
+    return activity.offers + activity.transfers > 0;
+  };
+  RunUntil([&] { return nodes_[0]->requests[net::Op::kPut] == 1 && offered(); }, seconds(1));
   EXPECT_FALSE(put->released) << "its placement may be refused";
   OnLoop([&] { core_->Cancel(put->id); });
   RunUntil([&] { return put->released; }, milliseconds(2));
