@@ -14,6 +14,8 @@ namespace tokura::node {
 namespace {
 
 constexpr uint32_t kGroupsMax = 8;
+// A client announces a put before it encodes, which takes it about so long for the first part.
+constexpr Duration kPayloadSoon = std::chrono::microseconds(300);
 constexpr uint32_t kShardsMax = 256;
 constexpr size_t kPartsMax = size_t{1} << 16;  // of one PUT
 // A reply tells the reasons of the first failed blocks only; each is cut.
@@ -100,6 +102,7 @@ PutRequest::PutRequest(std::shared_ptr<ServerConnection> connection, const net::
   blocks_.assign(announced_.blocks.size(), fresh);
   blocks_left_ = blocks_.size();
   offered_.assign(blocks_.size() * parts_per_block(), false);
+  this->connection().channel().transport().Expect(kPayloadSoon);
 }
 
 uint32_t PutRequest::parts_per_block() const {

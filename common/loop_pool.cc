@@ -18,8 +18,10 @@ constexpr int kJobsGivenAway = 8;
 // another thread would have begun. While they are, a loop takes several jobs.
 constexpr Duration kQuickStep = std::chrono::microseconds(20);
 constexpr size_t kQuickJobsMax = 8;
-// A loop makes steps for about this long before it looks after the network again.
+// A loop makes steps for about this long, and no more of them than that, before it looks after the
+// network again.
 constexpr Duration kTurn = std::chrono::microseconds(20);
+constexpr int kStepsPerTurn = 16;
 
 // Thread-safe.
 class LoopPool final : public WorkerPool {
@@ -79,7 +81,8 @@ class LoopPool final : public WorkerPool {
 
   void Turn(Loop& loop) {
     const TimePoint start = loop.executor->Now();
-    for (TimePoint now = start; !loop.jobs.empty() && now - start < kTurn;) {
+    TimePoint now = start;
+    for (int i = 0; i < kStepsPerTurn && !loop.jobs.empty() && now - start < kTurn; ++i) {
       // Taken out: a step may add jobs.
       std::unique_ptr<Job> job = std::move(loop.jobs.front());
       loop.jobs.pop_front();

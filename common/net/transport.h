@@ -194,6 +194,12 @@ class Transport {
   virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(const Address& address,
                                                            std::vector<Transport*> owners,
                                                            AcceptHandler accept) = 0;
+
+  // A peer is expected to send something `within` that time: a loop that waits had better not fall
+  // asleep before, because waking it takes tens of microseconds. A hint, bounded by kExpectMax. On
+  // the executor.
+  virtual void Expect(Duration /*within*/) {}
+  static constexpr Duration kExpectMax = std::chrono::microseconds(500);
 };
 
 }  // namespace tokura::net

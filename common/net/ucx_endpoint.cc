@@ -39,7 +39,7 @@ constexpr int kSettleRounds = 4;
 
 // Bytes of one connection that UCX is told to fetch at a time. As many as keep the wire busy; with
 // more, what the sender has under way falls out of the processors' caches before it is received.
-constexpr size_t kReceiveWindowBytes = size_t{768} << 10;
+constexpr size_t kReceiveWindowBytes = size_t{1536} << 10;
 
 ucp_mem_h HandleOf(const RegisteredSpan& span) {
   TOKURA_CHECK(span.region != nullptr);

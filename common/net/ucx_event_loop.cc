@@ -163,7 +163,8 @@ bool UcxEventLoop::Poll(Duration wait) {
   const TimePoint start = Now();
   const TimePoint until = After(start, wait);
   const bool spins = options_.wake == UcxTransport::Options::Wake::kSpin;
-  const TimePoint spin_until = spins ? until : std::min(until, After(start, options_.spin));
+  const TimePoint patience = std::max(After(start, options_.spin), awake_until_);
+  const TimePoint spin_until = spins ? until : std::min(until, patience);
   while (Now() < spin_until && !stop_.load(std::memory_order_relaxed)) {
     if (RunOnce()) {
       return true;
@@ -173,6 +174,11 @@ bool UcxEventLoop::Poll(Duration wait) {
     Sleep(until);
   }
   return RunOnce();
+}
+
+void UcxEventLoop::Expect(Duration within) {
+  TOKURA_DCHECK(MayUse());
+  awake_until_ = std::max(awake_until_, After(Now(), std::min(within, Transport::kExpectMax)));
 }
 
 bool UcxEventLoop::RunOnce() {

@@ -56,6 +56,8 @@ class UcxEventLoop final : public Executor {
 
   void Run();
   bool Poll(Duration wait);
+  // See Transport::Expect. Owner only.
+  void Expect(Duration within);
   void Stop();
   // Make the calling thread the owner: for teardown, when no other thread uses the loop any more.
   void TakeOver();
@@ -93,6 +95,7 @@ class UcxEventLoop final : public Executor {
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::unordered_map<TimerId, TimePoint> timer_times_;
   TimerId last_timer_ = 0;
+  TimePoint awake_until_ = TimePoint::min();  // see Expect
 };
 
 }  // namespace tokura::net

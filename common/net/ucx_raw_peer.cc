@@ -273,8 +273,17 @@ ucs_status_t UcxRawPeer::OnRequest(void* argument, const void* header, size_t he
                                                self->memory_.size());
     self->asked_ = true;
     self->received_crc_ = 0;
+    if (self->request_.ask == Ask::kPut) {
+      self->ChooseRoom();
+    }
   }
   return UCS_OK;
+}
+
+void UcxRawPeer::ChooseRoom() {
+  const size_t bytes = request_.block_bytes * request_.blocks;
+  receive_offset_ = bytes <= memory_.size() - put_offset_ ? put_offset_ : 0;
+  put_offset_ = receive_offset_ + bytes;
 }
 
 ucs_status_t UcxRawPeer::OnReply(void* argument, const void* header, size_t header_bytes,
@@ -307,7 +316,8 @@ ucs_status_t UcxRawPeer::OnBlock(void* argument, const void* header, size_t head
   receive.memh = static_cast<const UcxMemoryRegion*>(self->region_.get())->handle();
   receive.cb.recv_am = Received;
   receive.user_data = &self->slots_[index];
-  ucp_am_recv_data_nbx(self->worker_, data, self->memory_.data() + index * size, size, &receive);
+  ucp_am_recv_data_nbx(self->worker_, data,
+                       self->memory_.data() + self->receive_offset_ + index * size, size, &receive);
   return UCS_INPROGRESS;
 }
 
@@ -318,7 +328,8 @@ void UcxRawPeer::Received(void* request, ucs_status_t status, size_t size, void*
   self.lost_ = self.lost_ || status != UCS_OK;
   if (self.request_.checksum == Checksum::kAtReceiver && status == UCS_OK) {
     self.received_crc_ ^=
-        Crc32c({self.memory_.data() + slot.index * self.request_.block_bytes, size});
+        Crc32c({self.memory_.data() + self.receive_offset_ + slot.index * self.request_.block_bytes,
+                size});
   }
   ++self.blocks_received_;
 }

@@ -51,8 +51,10 @@ class UcxRawPeer {
   // Answer until the asking end has gone.
   void Serve();
 
-  // Fetch blocks from the start of the server's memory to the start of ours, or the other way.
-  // Return when all have arrived (at the server: and it said so). UNAVAILABLE: the server is lost;
+  // Fetch blocks from the start of the server's memory to the start of ours, or send them from
+  // there. The server receives them where it has not received for the longest time, as a store does
+  // that keeps what it is given: reusing one warm buffer would spare it the memory. Return when all
+  // have arrived (at the server: and it said so). UNAVAILABLE: the server is lost;
   // DATA_LOSS: checksums of a put differ.
   absl::Status Get(const Transfer& transfer);
   absl::Status Put(const Transfer& transfer);
@@ -81,6 +83,7 @@ class UcxRawPeer {
   absl::Status Do(const Request& request);
   void SendSmall(unsigned id, const void* header, size_t bytes);
   void SendBlocks();
+  void ChooseRoom();
   // Wait until `done` or until the peer is lost.
   void Wait(const std::function<bool()>& done);
   void Sleep();
@@ -108,8 +111,11 @@ class UcxRawPeer {
   ucp_conn_request_h pending_ = nullptr;
   bool lost_ = false;
 
+  size_t put_offset_ = 0;  // in memory_, of the next put
+
   // Of the transfer under way.
   Request request_;
+  size_t receive_offset_ = 0;  // in memory_, of the first block
   bool asked_ = false;
   bool replied_ = false;
   uint32_t reply_crc_ = 0;

@@ -36,6 +36,7 @@ class UcxTransportImpl final : public UcxTransport, private UcxEndpointHost, pri
   const char* name() const override { return "ucx"; }
   std::string version() const override { return UcxLibraryVersion(); }
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(std::span<std::byte> bytes) override;
+  void Expect(Duration within) override { loop_->Expect(within); }
   std::unique_ptr<Connection> Connect(const Address& peer, ConnectionHandler& handler) override;
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const Address& address,
                                                    std::vector<Transport*> owners,

@@ -31,7 +31,7 @@ struct UcxChunk {
 inline constexpr size_t kChunkHeaderBytes = 28;  // with its CRC
 inline constexpr size_t kPayloadHeaderBytesMax = kChunkHeaderBytes + kHeaderBytesMax;
 // Payloads of less than twice this many bytes are one chunk; no chunk but the last has less.
-inline constexpr size_t kChunkBytesMin = size_t{256} << 10;
+inline constexpr size_t kChunkBytesMin = size_t{1} << 20;
 
 enum class UcxControlOp : uint32_t {
   // Server to client, first of all: the endpoint exists on both sides.

@@ -64,6 +64,15 @@ TEST_F(LoopTest, TasksRunInOrderAndNeverInline) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
+TEST_F(LoopTest, StaysAwakeForWhatIsExpectedAndNotForLong) {
+  auto loop = Make();
+  loop->Expect(std::chrono::hours(1));
+  EXPECT_FALSE(loop->Poll(std::chrono::microseconds(50)));
+  EXPECT_EQ(source.armed, 0);
+  EXPECT_FALSE(loop->Poll(std::chrono::milliseconds(20)));
+  EXPECT_GE(source.armed, 1);
+}
+
 TEST_F(LoopTest, TaskPostedByATaskRunsLater) {
   auto loop = Make();
   std::vector<int> order;
