@@ -86,9 +86,16 @@ uint32_t ProxyToken(uint32_t index, uint32_t count, uint32_t tokens) {
                     : static_cast<uint32_t>(uint64_t{index} * (tokens - 1) / (count - 1));
 }
 
+// Attention over huge values overflows fp32. What cannot be measured is declared as infinite.
+AttentionSums Measurable(const AttentionSums& sums) {
+  return std::isfinite(sums.error) && std::isfinite(sums.size)
+             ? sums
+             : AttentionSums{std::numeric_limits<double>::infinity(), 0};
+}
+
 }  // namespace
 
-void ProxyMeter::LoadTile(const ProxyInput& input, uint32_t first, uint32_t count) {
+void RecordMeter::LoadProxies(const RecordInput& input, uint32_t first, uint32_t count) {
   static_assert(kTile == kLanes);
   const float scale = 1.0f / std::sqrt(static_cast<float>(input.k_dim));
   queries_.assign(size_t{input.k_dim} * kTile, 0.0f);
@@ -100,37 +107,80 @@ void ProxyMeter::LoadTile(const ProxyInput& input, uint32_t first, uint32_t coun
   }
 }
 
-void ProxyMeter::Output(const float* k, const float* v, const ProxyInput& input,
-                        std::vector<float>* out) {
+void RecordMeter::FindRotations(const Exemplars& exemplars, uint64_t last_position) {
+  if (last_position == last_position_ &&
+      std::equal(turns_.begin(), turns_.end(), exemplars.turns.begin(), exemplars.turns.end())) {
+    return;
+  }
+  turns_.assign(exemplars.turns.begin(), exemplars.turns.end());
+  last_position_ = last_position;
+  rotations_.resize(turns_.size());
+  RotationsAt(turns_, last_position, rotations_);
+}
+
+void RecordMeter::LoadExemplars(const Exemplars& exemplars, uint32_t tile) {
+  const size_t floats = size_t{exemplars.k_dim} * kTile;
+  const float* stored = exemplars.tiles + tile * floats;
+  queries_.assign(stored, stored + floats);
+  for (uint32_t i = 0; i < exemplars.rope.pairs(); ++i) {
+    const RopeShape::Pair pair = exemplars.rope.PairAt(i);
+    const Rotation turn = rotations_[i];
+    float* a = queries_.data() + size_t{pair.a} * kTile;
+    float* b = queries_.data() + size_t{pair.b} * kTile;
+    for (uint32_t m = 0; m < kTile; ++m) {
+      const float x = a[m];
+      const float y = b[m];
+      a[m] = x * turn.cosine - y * turn.sine;
+      b[m] = y * turn.cosine + x * turn.sine;
+    }
+  }
+}
+
+void RecordMeter::Output(const float* k, const float* v, const RecordInput& input,
+                         std::vector<float>* out) {
   weights_.resize(size_t{input.tokens} * kTile);
   out->resize(size_t{input.v_dim} * kTile);
   Multiply({k, input.k_dim, 1, input.tokens, input.k_dim}, queries_.data(), weights_.data());
   Softmax(input.tokens, weights_.data());
-  Multiply({v, 1, input.v_dim, input.v_dim, input.tokens}, weights_.data(), out->data());
+  Multiply({v, 1, input.v_stride, input.v_dim, input.tokens}, weights_.data(), out->data());
 }
 
-AttentionSums ProxyMeter::Measure(const ProxyInput& input, uint32_t queries) {
+// The first `used` queries of the tile that is loaded.
+void RecordMeter::AddTile(const RecordInput& input, uint32_t used, AttentionSums* sums) {
+  Output(input.k, input.v, input, &exact_);
+  Output(input.k_decoded, input.v_decoded, input, &decoded_);
+  for (uint32_t c = 0; c < input.v_dim; ++c) {
+    for (uint32_t m = 0; m < used; ++m) {
+      const double exact = exact_[size_t{c} * kTile + m];
+      const double difference = static_cast<double>(decoded_[size_t{c} * kTile + m]) - exact;
+      sums->error += difference * difference;
+      sums->size += exact * exact;
+    }
+  }
+}
+
+AttentionSums RecordMeter::MeasureExemplars(const RecordInput& input, const Exemplars& exemplars,
+                                            uint64_t last_position) {
+  AttentionSums sums;
+  if (input.tokens == 0) {
+    return sums;
+  }
+  FindRotations(exemplars, last_position);
+  for (uint32_t tile = 0; tile < exemplars.tile_count(); ++tile) {
+    LoadExemplars(exemplars, tile);
+    AddTile(input, std::min(kTile, exemplars.count - tile * kTile), &sums);
+  }
+  return Measurable(sums);
+}
+
+AttentionSums RecordMeter::MeasureProxies(const RecordInput& input, uint32_t queries) {
   AttentionSums sums;
   const uint32_t count = std::min(queries, input.tokens);
   for (uint32_t first = 0; first < count; first += kTile) {
-    LoadTile(input, first, count);
-    Output(input.k, input.v, input, &exact_);
-    Output(input.k_decoded, input.v_decoded, input, &decoded_);
-    const uint32_t used = std::min(kTile, count - first);
-    for (uint32_t c = 0; c < input.v_dim; ++c) {
-      for (uint32_t m = 0; m < used; ++m) {
-        const double exact = exact_[size_t{c} * kTile + m];
-        const double difference = static_cast<double>(decoded_[size_t{c} * kTile + m]) - exact;
-        sums.error += difference * difference;
-        sums.size += exact * exact;
-      }
-    }
+    LoadProxies(input, first, count);
+    AddTile(input, std::min(kTile, count - first), &sums);
   }
-  // Attention over huge values overflows fp32. What cannot be measured is declared as infinite.
-  if (!std::isfinite(sums.error) || !std::isfinite(sums.size)) {
-    return {std::numeric_limits<double>::infinity(), 0};
-  }
-  return sums;
+  return Measurable(sums);
 }
 
 double ErrorRecord::LayerError(size_t layer) const {

@@ -74,6 +74,10 @@ struct ErrorRecord {
   double Max() const;
 };
 
+// README.md, "The error record", has what they cost and how true they are.
+inline constexpr uint32_t kRecordQueries = 16;
+inline constexpr uint32_t kHotRecordQueries = 4;
+
 struct EncodeOptions {
   std::string codec = "kivi4";  // preset name; NOT_FOUND lists the known ones
   // First tokens of the *sequence* kept raw; only blocks that hold them are affected.
@@ -83,8 +87,9 @@ struct EncodeOptions {
   // kSkip: benchmarks, and callers that know the codec is exact; a lossy part is then marked as not
   // measured. Exact codecs have ε = 0 and measure nothing.
   enum class Record { kMeasure, kSkip } record = Record::kMeasure;
-  // The block's own keys that stand in for queries, at least 1.
-  uint32_t record_queries = 16;
+  // Exemplar queries of the profile, or keys of the block that stand in for them, at least 1; a
+  // profile may have fewer. kHotRecordQueries where encoding must not wait.
+  uint32_t record_queries = kRecordQueries;
   // Layers of the part that another codec codes, each named once: the first and last layers of a
   // model are the more sensitive ones.
   struct LayerCodec {
@@ -92,8 +97,9 @@ struct EncodeOptions {
     std::string codec;
   };
   std::vector<LayerCodec> layer_codecs = {};
-  // The model profile for codecs that use one, by the id under which `profiles` (borrowed, may be
-  // null when the id is 0) has it. Others ignore it: their bytes do not depend on it.
+  // The model profile for the record's queries and for codecs that use one, by the id under which
+  // `profiles` (borrowed, may be null when the id is 0) has it. The layers of other codecs do not
+  // depend on it.
   const ProfileSource* profiles = nullptr;
   uint64_t profile = 0;
 };

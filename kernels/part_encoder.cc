@@ -120,6 +120,18 @@ absl::StatusOr<std::shared_ptr<const ModelProfile>> ProfileFor(PartId part, cons
   return profile;
 }
 
+// The profile whose exemplars are the record's queries, null where the block's own keys are.
+absl::StatusOr<std::shared_ptr<const ModelProfile>> RecordProfileFor(PartId part,
+                                                                     const PartShape& shape,
+                                                                     const EncodeOptions& options) {
+  if (options.profile == 0) {
+    return nullptr;
+  }
+  TOKURA_ASSIGN_OR_RETURN(auto profile, FindProfile(options.profiles, options.profile));
+  TOKURA_RETURN_IF_ERROR(profile->CheckPart(part, shape, {.queries = true}));
+  return profile;
+}
+
 absl::Status CheckSource(const PartShape& shape, const PartEncoder::Source& source) {
   const auto bad = [](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("part: ", what));
@@ -206,7 +218,10 @@ struct PartEncoder::Impl {
   Source source;
   EncodeOptions options;
   CodecPlan plan;
-  std::shared_ptr<const ModelProfile> maybe_profile;  // owners: this encoder and its source
+  // What codecs use, and what has the record's exemplar queries. Owners: this encoder and its
+  // source.
+  std::shared_ptr<const ModelProfile> maybe_profile;
+  std::shared_ptr<const ModelProfile> maybe_record_profile;
   RecordKind record = RecordKind::kAbsent;
   uint32_t sinks = 0;
   std::span<std::byte> out;
@@ -224,7 +239,7 @@ struct PartEncoder::Impl {
   std::vector<float> queries;
   GuideArrays guides;
   SideScratch scratch;
-  ProxyMeter meter;
+  RecordMeter meter;
 
   // One slab on its way into a part.
   struct SlabTask {
@@ -253,6 +268,11 @@ struct PartEncoder::Impl {
                    LayerCursor* cursor);
   void GuideByTokens(SlabTask* task);
   void MeasureSlab(const SlabTask& task, const std::byte* slab);
+  AttentionSums Measure(uint32_t head, RecordInput input);
+  // Of the block, in its sequence.
+  uint64_t LastPosition() const {
+    return (uint64_t{options.block_position} + 1) * shape.tokens - 1;
+  }
 };
 
 SideResult PartEncoder::Impl::AppendSide(const SideTask& task, const SideAccess& access,
@@ -300,10 +320,9 @@ PartEncoder::Impl::SlabTask PartEncoder::Impl::TaskOf(const CodecPair& pair, uin
 
 // The guide of V's rounding, from the keys that are in `k`.
 void PartEncoder::Impl::GuideByTokens(SlabTask* task) {
-  const uint64_t end = (uint64_t{options.block_position} + 1) * shape.tokens;
   queries.clear();
   const ProfileSlot slot = SlotOf(prefix.identity.part, shape, {layer(), task->head});
-  AppendExemplarRows(maybe_profile->ExemplarsOf(slot, kGuideQueries), end - 1, &queries);
+  AppendExemplarRows(maybe_profile->ExemplarsOf(slot, kGuideQueries), LastPosition(), &queries);
   MakeTokenGuides({k.data(), task->coded.count, shape.k_head_dim, queries}, &guides);
   task->profile.v.guide = guides.view();
 }
@@ -356,12 +375,31 @@ void PartEncoder::Impl::MeasureSlab(const SlabTask& task, const std::byte* slab)
   }
   // Heads without V attend to their own K.
   const bool own = shape.v_head_dim == 0;
-  const AttentionSums sums =
-      meter.Measure({coded, shape.k_head_dim, own ? shape.k_head_dim : shape.v_head_dim, k.data(),
-                     own ? k.data() : v.data(), k_after, own ? k_after : v_after},
-                    options.record_queries);
+  RecordInput input;
+  input.tokens = coded;
+  input.k_dim = shape.k_head_dim;
+  input.v_dim = own ? shape.k_head_dim : shape.v_head_dim;
+  input.v_stride = input.v_dim;
+  input.k = k.data();
+  input.v = own ? k.data() : v.data();
+  input.k_decoded = k_after;
+  input.v_decoded = own ? k_after : v_after;
+  const AttentionSums sums = Measure(task.head, input);
   prefix.error.layers.back().error += sums.error;
   prefix.error.layers.back().size += sums.size;
+}
+
+AttentionSums PartEncoder::Impl::Measure(uint32_t head, RecordInput input) {
+  if (maybe_record_profile == nullptr) {
+    return meter.MeasureProxies(input, options.record_queries);
+  }
+  const Exemplars exemplars = maybe_record_profile->ExemplarsOf(
+      SlotOf(prefix.identity.part, shape, {layer(), head}), options.record_queries);
+  if (shape.v_head_dim == 0 && exemplars.rope.first != 0) {
+    input.v_dim = exemplars.rope.first;
+  }
+  prefix.error.queries = exemplars.count;
+  return meter.MeasureExemplars(input, exemplars, LastPosition());
 }
 
 bool PartEncoder::Impl::EncodeLayerAs(uint8_t codec_index) {
@@ -437,8 +475,11 @@ absl::StatusOr<PartEncoder> PartEncoder::Create(const PartIdentity& identity,
   impl.prefix.codecs = impl.plan.list;
   impl.prefix.codec_profile = impl.maybe_profile == nullptr ? 0 : options.profile;
   if (impl.plan.measured(shape.dtype) && options.record == EncodeOptions::Record::kMeasure) {
+    TOKURA_ASSIGN_OR_RETURN(impl.maybe_record_profile,
+                            RecordProfileFor(identity.part, shape, options));
     impl.record = RecordKind::kPresent;
     impl.prefix.error.queries = options.record_queries;
+    impl.prefix.error.profile = impl.maybe_record_profile == nullptr ? 0 : options.profile;
   }
   impl.prefix_bytes = PrefixSizesFor(impl.plan, impl.record).total();
   return encoder;
