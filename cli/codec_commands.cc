@@ -78,13 +78,17 @@ int RunCodecEval(const std::vector<std::string>& args) {
   std::string profile_path;
   CodecEvalOptions eval;
   int64_t block_tokens = eval.block_tokens;
+  int64_t queries = eval.record_queries;
   OptionTable options("tokura codec eval",
                       "Measure what a codec does to captured KV: bits, errors of keys, values and "
                       "attention output, and how true the error is that the blocks declare.");
   options.AddString("kv", &kv_path, "capture (.kvcap) to encode");
   options.AddString("prefix", &prefix_path, "capture that comes before it, for request files");
   options.AddString("codec", &eval.codec, "codec, or K+V of two (tokura codec list)");
-  options.AddString("profile", &profile_path, "profile with exemplar queries (not there yet)");
+  options.AddString("profile", &profile_path,
+                    "profile of the model (tokura profile): queries for declared errors, and what "
+                    "some codecs need");
+  options.AddInt("queries", &queries, "queries that declared errors are measured with, 1 to 64");
   options.AddInt("block-tokens", &block_tokens, "tokens per block");
   options.AddString("json", &json_path, "write the result to this file; - for stdout alone");
   options.AddExample(
@@ -94,10 +98,9 @@ int RunCodecEval(const std::vector<std::string>& args) {
     if (kv_path.empty()) {
       return absl::InvalidArgumentError("give the capture to encode with --kv FILE");
     }
-    if (!profile_path.empty()) {
+    if (queries < 1 || queries > kernels::kExemplarsMax) {
       return absl::InvalidArgumentError(
-          "--profile: this version has no profiles yet; without it, declared errors are measured "
-          "with the blocks' own keys");
+          absl::StrCat("--queries must be 1 to ", kernels::kExemplarsMax));
     }
     if (block_tokens < 1 || block_tokens > 1024) {
       return absl::InvalidArgumentError("--block-tokens must be 1 to 1024");
@@ -108,6 +111,14 @@ int RunCodecEval(const std::vector<std::string>& args) {
     return outcome.exit_code;
   }
   eval.block_tokens = static_cast<uint32_t>(block_tokens);
+  eval.record_queries = static_cast<uint32_t>(queries);
+  if (!profile_path.empty()) {
+    const auto profile = kernels::Profile::Read(profile_path);
+    if (!profile.ok()) {
+      return Fail("codec eval", profile.status());
+    }
+    eval.profile = *profile;
+  }
   const auto capture = ReadSequence(kv_path, prefix_path);
   if (!capture.ok()) {
     return Fail("codec eval", capture.status());

@@ -14,6 +14,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "kernels/codec.h"
+#include "kernels/profile_store.h"
 
 namespace tokura::cli {
 namespace {
@@ -40,6 +41,10 @@ size_t LayerPosition(const Capture& capture, uint32_t model_index) {
 absl::Status CodeBlock(const Capture& capture, const NamespaceRef& ns, uint32_t block,
                        const CodecEvalOptions& options, SequenceMemory* exact,
                        DecodedContext* context) {
+  kernels::ProfileStore profiles;
+  if (options.profile != nullptr) {
+    profiles = kernels::ProfileStore({options.profile});
+  }
   const SequenceView from = exact->View(ns->spec());
   const SequenceView to = context->memory.View(ns->spec());
   for (size_t group = 0; group < ns->spec().groups.size(); ++group) {
@@ -47,12 +52,16 @@ absl::Status CodeBlock(const Capture& capture, const NamespaceRef& ns, uint32_t 
     kernels::EncodeOptions encode;
     encode.codec = options.codec;
     encode.sink_tokens = options.sink_tokens;
+    encode.record_queries = options.record_queries;
+    encode.profiles = &profiles;
+    encode.profile = options.profile == nullptr ? 0 : options.profile->id();
     TOKURA_ASSIGN_OR_RETURN(const size_t bytes_max, EncodedPartBytesMax(part, options.codec));
     const PartBuffer buffer(bytes_max);
     TOKURA_ASSIGN_OR_RETURN(const size_t bytes,
                             EncodePart(part, encode, from.groups[group], buffer.bytes()));
-    TOKURA_ASSIGN_OR_RETURN(const kernels::PartInfo info,
-                            DecodePart(part, buffer.bytes().first(bytes), to.groups[group]));
+    TOKURA_ASSIGN_OR_RETURN(
+        const kernels::PartInfo info,
+        DecodePart(part, buffer.bytes().first(bytes), to.groups[group], &profiles));
     context->stored_bytes += bytes;
     context->profile = info.error.profile;
     const std::vector<uint32_t>& layers = ns->spec().groups[group].layers;
@@ -100,6 +109,9 @@ void CompareBlocks(const LayerBlocks& truth, const LayerBlocks& declared, CodecE
       out->block_true_mean += t;
       out->block_declared_mean += d;
       within += d >= 0.8 * t && d <= 1.25 * t ? 1 : 0;
+      if (t > 0 && d > 0) {
+        out->block_ratios.push_back(d / t);
+      }
       ++count;
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "cli/kvcap.h"
 #include "cli/output.h"
+#include "kernels/profile.h"
 
 namespace tokura::cli {
 
@@ -16,6 +18,10 @@ struct CodecEvalOptions {
   std::string codec = "kivi4";
   uint32_t block_tokens = 64;
   uint32_t sink_tokens = 4;
+  // Whose exemplars stand for the queries in declared errors, and what codecs that need one take;
+  // null: none, and the blocks' own keys stand in. Owners: the caller and encoders and readers.
+  std::shared_ptr<const kernels::Profile> profile;
+  uint32_t record_queries = kernels::kExemplarsMax;
 };
 
 // One number per captured layer, and their mean and maximum.
@@ -42,6 +48,8 @@ struct CodecEvaluation {
   double block_true_mean = 0;
   double block_declared_mean = 0;
   double within_25_percent = 0;  // share of (block, layer) with declared / true in 0.8…1.25
+  // declared / true of every (block, layer) where neither is 0, layer by layer.
+  std::vector<double> block_ratios;
 };
 
 // INVALID_ARGUMENT: the capture continues a prefix, or its context holds no whole block;

@@ -46,8 +46,10 @@ absl::StatusOr<size_t> EncodePart(const BlockPart& part, kernels::EncodeOptions 
 
 absl::StatusOr<kernels::PartInfo> DecodePart(const BlockPart& part,
                                              std::span<const std::byte> bytes,
-                                             const kernels::KvView& to) {
-  TOKURA_ASSIGN_OR_RETURN(const kernels::PartReader reader, kernels::PartReader::Open(bytes));
+                                             const kernels::KvView& to,
+                                             const kernels::ProfileSource* maybe_profiles) {
+  TOKURA_ASSIGN_OR_RETURN(const kernels::PartReader reader,
+                          kernels::PartReader::Open(bytes, maybe_profiles));
   const kernels::PartInfo& info = reader.info();
   for (uint32_t layer = 0; layer < info.shape.layers; ++layer) {
     const auto stored = bytes.subspan(info.layer_offset[layer],

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/model_profile.h"
 #include "kernels/part.h"
 #include "tokura/types.h"
 
@@ -41,10 +42,11 @@ struct BlockPart {
 // block's. Statuses of PartEncoder::Create.
 absl::StatusOr<size_t> EncodePart(const BlockPart& part, kernels::EncodeOptions options,
                                   const kernels::KvView& from, std::span<std::byte> out);
-// Verify and decode a whole part into the same tokens of `to`. Statuses of PartReader.
-absl::StatusOr<kernels::PartInfo> DecodePart(const BlockPart& part,
-                                             std::span<const std::byte> bytes,
-                                             const kernels::KvView& to);
+// Verify and decode a whole part into the same tokens of `to`, with a profile of `maybe_profiles`
+// where it needs one. Statuses of PartReader.
+absl::StatusOr<kernels::PartInfo> DecodePart(
+    const BlockPart& part, std::span<const std::byte> bytes, const kernels::KvView& to,
+    const kernels::ProfileSource* maybe_profiles = nullptr);
 // Upper bound of the bytes that EncodePart writes.
 absl::StatusOr<size_t> EncodedPartBytesMax(const BlockPart& part, const std::string& codec);
 

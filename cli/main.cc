@@ -11,6 +11,7 @@
 #include "cli/demo_worker.h"
 #include "cli/kv_commands.h"
 #include "cli/nodes_command.h"
+#include "cli/profile_command.h"
 #include "cli/up_command.h"
 
 int main(int argc, char** argv) {
@@ -27,6 +28,8 @@ int main(int argc, char** argv) {
       Command{"rm", "remove the blocks of a captured sequence", tokura::cli::RunRemove},
       Command{"codec list", "list the codecs", tokura::cli::RunCodecList},
       Command{"codec eval", "measure what a codec does to captured KV", tokura::cli::RunCodecEval},
+      Command{"profile", "make a model's profile from captured KV", tokura::cli::RunProfile},
+      Command{"profile show", "show what is in a profile", tokura::cli::RunProfileShow},
       Command{"bench codec", "encode and decode against memcpy", tokura::cli::RunBenchCodec},
       Command{"bench transport", "move blocks against raw UCX", tokura::cli::RunBenchTransport},
       Command{"bench lookup", "find prefixes among many blocks against Redis",
