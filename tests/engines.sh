@@ -4,7 +4,7 @@
 #   tests/engines.sh                     everything: about 30 minutes on two cores, 6 GB of disk, 3 GB of downloads the first time
 #   tests/engines.sh --only read,faults  some parts: write read layerwise pages processes nocache chunks codecs faults full preempt
 #                                        abort identity ranks
-#   tests/engines.sh --codecs raw,kivi4  which codecs are compared (default: all)
+#   tests/engines.sh --codecs raw,kivi4  which codecs are compared (default: all that need no profile)
 # The environment lies in build/engines and is used again. Not part of tests/run.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -58,7 +58,7 @@ if [ -z "${TOKURA_ENGINES_KEEP_PACKAGE:-}" ]; then
   "$python" -m pip install -q --disable-pip-version-check ./client-lib/python
 fi
 if [ -z "$codecs" ]; then
-  codecs=$("$programs/tokura" codec list --json - | "$python" -c 'import json, sys; print(",".join(c["name"] for c in json.load(sys.stdin)["codecs"]))')
+  codecs=$("$programs/tokura" codec list --json - | "$python" -c 'import json, sys; print(",".join(c["name"] for c in json.load(sys.stdin)["codecs"] if "profile" not in c["k"] + c["v"] and "mla" not in c["name"]))')
 fi
 
 say "The connector's contract, with the stand-ins compared with vLLM $vllm"

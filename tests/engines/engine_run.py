@@ -124,11 +124,31 @@ class Run:
             put.future.result()
         self.generate([{"prompt_token_ids": WARM_UP}], 1)
 
+    def save_until_held(self, step: dict[str, Any]) -> None:
+        """Compute and save prompts until all of their blocks are found: servers that were started a moment ago have to meet."""
+        import tokura
+        from tokura.vllm.messages import NamespaceId
+
+        side = self.llm.llm_engine.engine_core.engine_core.scheduler.connector._scheduler
+        namespace = side._identity.open(NamespaceId(salt=step.get("salt", "")))
+        prompts = [self.prompt(name, step) for name in step["prompts"]]
+        chains = [tokura.TokenChain(namespace, prompt["prompt_token_ids"]) for prompt in prompts]
+        for _ in range(40):
+            self.settle()
+            if all(len(side.book.client.lookup(namespace, chain)) == len(chain) for chain in chains):
+                return
+            time.sleep(0.25)
+            self.llm.reset_prefix_cache()
+            self.generate(prompts, 1)
+        raise RuntimeError("what was saved is not found")
+
     def step(self, step: dict[str, Any]) -> dict[str, Any]:
         """Carry out one step of the specification."""
         for operation in step.get("before", ()):
             self.ask_parent(*operation)
-        if step.get("settle"):
+        if step.get("hold"):
+            self.save_until_held(step)
+        elif step.get("settle"):
             self.settle()
         if step.get("reset"):
             self.llm.reset_prefix_cache()

@@ -200,7 +200,7 @@ class Proof:
         """Between promise and load something happens; every request finishes with the baseline's output."""
         cases: list[tuple[str, list[str], list[list[str]]]] = [
             ("node killed", ["kill"], []),
-            ("node stopped", ["pause"], []),
+            ("node stopped", ["pause"], [["resume", "n0"], ["resume", "n1"]]),
             ("node lost its blocks", ["restart_node"], []),
             ("coordinator killed", ["kill_coordinator"], []),
             ("coordinator restarted", ["restart_coordinator"], []),
@@ -210,14 +210,13 @@ class Proof:
             steps = []
             chosen = cases if mode == "async" else [cases[0], cases[5]]
             for name, do, after in chosen:
-                steps.append(generate(C, before=[["heal"]], reset=True))
-                fault = {"do": do}
-                steps.append(generate(C, settle=True, reset=True, fault=fault, after=after, label=name))
-            steps.append(generate(C, before=[["heal"]], reset=True))
-            steps.append(generate(C, settle=True, reset=True, label="all well again"))
+                steps.append(generate(C, before=[["heal"]], hold=True, reset=True, fault={"do": do}, label=name))
+                # While it is so, and with the local cache gone.
+                steps.append(generate(C, reset=True, label=f"{name}, the next request", after=after))
+            steps.append(generate(C, before=[["heal"]], hold=True, reset=True, label="all well again"))
             result = self.matrix.run({"name": f"faults {mode}", "connector": {"codec": "raw", **options}, "steps": steps})
-            for i in range(1, len(steps), 2):
-                self.check(f"{mode}", result, "cold", steps[i], i, None, ROUNDING)
+            for i in range(len(steps)):
+                self.check(mode, result, "cold", steps[i], i, 256 if i == len(steps) - 1 else None, ROUNDING)
                 if "fault" in steps[i] and i < len(result["steps"]):
                     self.table.check(f"{mode}: {steps[i]['label']}", "happened", result["steps"][i]["fired"], rows_of(result, i))
         self._down_from_the_start()
@@ -257,7 +256,7 @@ class Proof:
     def abort(self) -> None:
         """A request is aborted while it loads; another finishes."""
         self.matrix.cluster.heal()
-        steps = [generate(C, B), generate(C, B, settle=True, reset=True, abort=True, label="one of two aborted")]
+        steps = [generate(C, B), generate(C, B, hold=True, reset=True, abort=True, label="one of two aborted")]
         result = self.matrix.run({"name": "abort", "connector": {"codec": "raw"}, "steps": steps + [generate(B)]})
         done = result["steps"][1]["results"] if len(result["steps"]) > 1 else []
         same, largest = against(done, [self.baseline["cold", B]])
@@ -268,7 +267,7 @@ class Proof:
         """Three tensor-parallel workers load what one engine saved, and save what it loads."""
         self.matrix.cluster.heal()
         connector = {"codec": "raw", "head_shards": 3}
-        steps = [generate(A, C, label="one worker"), generate(settle=True)]
+        steps = [generate(A, C, label="one worker"), generate(A, C, hold=True, label="one worker, again")]
         result = self.matrix.run({"name": "ranks 1", "connector": connector, "steps": steps})
         self.check("ranks", result, "cold", steps[0], 0, 0, 0.0)
         # Sums over ranks are taken in another order, so that equal bits cannot be expected.
@@ -292,7 +291,7 @@ class Proof:
         one = {"max_tokens": 1, "settle": True, "reset": True}
         steps = [
             generate(C, **one),
-            generate(C, **one, label="the same", hit=256),
+            generate(C, **{**one, "hold": True}, label="the same", hit=256),
             generate(C, **one, salt="s", label="a salt", hit=0),
             generate(C, **one, salt="s", label="the same salt", hit=256),
             generate(C, **one, salt="t", label="another salt", hit=0),
