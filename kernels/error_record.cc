@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/kernel_set.h"
 #include "kernels/part.h"
 #include "kernels/quantize.h"
 
@@ -17,17 +18,10 @@ constexpr uint32_t kLanes = 16;
 using Quad = float __attribute__((vector_size(16)));
 constexpr uint32_t kQuads = kLanes / 4;
 
-// out[r] = Σ_j a[r·row_stride + j·stride] · b[j], for r < rows and j < terms; b and out are rows of
-// kLanes. The order of the sum is fixed.
-struct Product {
-  const float* a;
-  size_t row_stride;
-  size_t stride;
-  uint32_t rows;
-  uint32_t terms;
-};
-
-void Multiply(const Product& p, const float* b, float* out) {
+void Multiply(const RecordProduct& p, const float* b, float* out) {
+  if (const auto product = ActiveKernels().record_product) {
+    return product(p, b, out);
+  }
   for (uint32_t r = 0; r < p.rows; ++r) {
     const float* a = p.a + r * p.row_stride;
     Quad sum[kQuads] = {};
@@ -57,6 +51,9 @@ inline float ExpOfNegative(float x) {
 
 // Softmax over `tokens` rows, each lane for itself.
 void Softmax(uint32_t tokens, float* weights) {
+  if (const auto softmax = ActiveKernels().record_softmax) {
+    return softmax(tokens, weights);
+  }
   float largest[kLanes];
   std::memcpy(largest, weights, sizeof(largest));
   for (uint32_t t = 0; t < tokens; ++t) {

@@ -52,6 +52,16 @@ struct SideCoder {
                     const SideAccess& access, uint32_t first_token) = nullptr;
 };
 
+// out[r] = Σ_j a[r · row_stride + j · stride] · b[j], for r < rows and j < terms, where b[j] and
+// out[r] are rows of sixteen floats and each sum is taken in the order of j.
+struct RecordProduct {
+  const float* a = nullptr;
+  size_t row_stride = 0;
+  size_t stride = 0;
+  uint32_t rows = 0;
+  uint32_t terms = 0;
+};
+
 struct KernelSet {
   std::string_view name;  // "scalar", "avx2", "avx512"
   // Functions for a side that passed CheckSide.
@@ -65,6 +75,11 @@ struct KernelSet {
   void (*from_float)(DType dtype, const float* in, size_t count, std::byte* out) = nullptr;
   void (*gather)(const SideAccess& access, TokenRange range, std::byte* out) = nullptr;
   void (*scatter)(const SideAccess& access, TokenRange range, const std::byte* in) = nullptr;
+  // The inner loops of the error record: a product, and the softmax over `tokens` ≥ 1 rows of
+  // sixteen floats, each column for itself. Null in the scalar set: error_record.cc has the plain
+  // form.
+  void (*record_product)(const RecordProduct& product, const float* b, float* out) = nullptr;
+  void (*record_softmax)(uint32_t tokens, float* weights) = nullptr;
 };
 
 const KernelSet& ScalarKernels();

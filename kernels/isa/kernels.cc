@@ -2,6 +2,7 @@
 #include "kernels/isa/guided_sides.h"
 #include "kernels/isa/integer_sides.h"
 #include "kernels/isa/lloyd_max_sides.h"
+#include "kernels/isa/record.h"
 #include "kernels/isa/row_transforms.h"
 #include "kernels/kernel_set.h"
 
@@ -132,6 +133,8 @@ constexpr KernelSet kKernels = [] {
   set.from_float = FromFloat;
   set.gather = Gather;
   set.scatter = Scatter;
+  set.record_product = Product;
+  set.record_softmax = Softmax;
   return set;
 }();
 

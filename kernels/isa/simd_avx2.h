@@ -16,6 +16,8 @@ namespace TOKURA_ISA {
 inline constexpr uint32_t kLanes = 16;
 // Vectors whose extremes the registers hold while a loop goes over tokens.
 inline constexpr uint32_t kSliceVectors = 2;
+// Rows of a product whose sums the registers hold.
+inline constexpr uint32_t kProductRows = 6;
 
 struct Floats {
   __m256 a;

@@ -16,6 +16,8 @@ namespace TOKURA_ISA {
 inline constexpr uint32_t kLanes = 16;
 // Vectors whose extremes the registers hold while a loop goes over tokens.
 inline constexpr uint32_t kSliceVectors = 4;
+// Rows of a product whose sums the registers hold.
+inline constexpr uint32_t kProductRows = 12;
 
 struct Floats {
   __m512 v;

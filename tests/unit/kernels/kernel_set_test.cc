@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_features.h"
+#include "kernels/exponential.h"
 #include "kernels/float_convert.h"
 #include "kernels/guided_rounding.h"
 #include "kernels/kv_access.h"
@@ -466,6 +467,56 @@ TEST_P(EverySet, CopiesElementsOfEveryLayout) {
           }
         }
         ASSERT_EQ(pages.Snapshot(), before) << dim;
+      }
+    }
+  }
+}
+
+TEST_P(EverySet, MultipliesForTheRecordInTheSameOrder) {
+  constexpr size_t kLanes = 16;
+  TestRandom random(8);
+  for (const uint32_t rows : {1u, 5u, 12u, 13u, 64u}) {
+    for (const uint32_t terms : {1u, 7u, 64u, 130u}) {
+      const bool transposed = terms % 2 == 1;
+      const auto a = MakeValues(Values::kOutliers, DType::kFloat32, size_t{rows} * terms, random);
+      const auto b = MakeValues(Values::kNormal, DType::kFloat32, terms * kLanes, random);
+      const RecordProduct product{a.data(), transposed ? 1 : terms, transposed ? rows : 1u, rows,
+                                  terms};
+      const auto out = Copy(std::vector<float>(rows * kLanes, 9.0f));
+      const auto exact_b = Copy(b);
+      set_->record_product(product, exact_b.get(), out.get());
+      for (size_t r = 0; r < rows; ++r) {
+        for (size_t lane = 0; lane < kLanes; ++lane) {
+          float sum = 0;
+          for (size_t j = 0; j < terms; ++j) {
+            sum += a[r * product.row_stride + j * product.stride] * b[j * kLanes + lane];
+          }
+          ASSERT_EQ(out[r * kLanes + lane], sum) << rows << " " << terms;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EverySet, TakesTheSoftmaxOfEveryColumn) {
+  constexpr size_t kLanes = 16;
+  TestRandom random(9);
+  for (const uint32_t tokens : {1u, 2u, 64u, 100u}) {
+    auto x = MakeValues(Values::kOutliers, DType::kFloat32, tokens * kLanes, random);
+    const auto weights = Copy(x);
+    set_->record_softmax(tokens, weights.get());
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      float largest = x[lane];
+      for (size_t t = 0; t < tokens; ++t) {
+        largest = std::max(largest, x[t * kLanes + lane]);
+      }
+      float sum = 0;
+      for (size_t t = 0; t < tokens; ++t) {
+        x[t * kLanes + lane] = ExpOfNegative(x[t * kLanes + lane] - largest);
+        sum += x[t * kLanes + lane];
+      }
+      for (size_t t = 0; t < tokens; ++t) {
+        ASSERT_EQ(weights[t * kLanes + lane], x[t * kLanes + lane] / sum) << tokens;
       }
     }
   }
