@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "client-lib/src/ring.h"
 #include "common/check.h"
 #include "tests/integration/metrics_watch.h"
 #include "tests/integration/node_fixture.h"
@@ -401,10 +402,10 @@ void ClientMetricsTest::LatePayloads() {
 }
 
 void ClientMetricsTest::StoppedNode() {
-  constexpr size_t kWaitersMax = 4096;  // of a ring
+  const size_t waiters_max = Ring::Options{}.waiters_max;
   ClientOptions options = Options({first_.data()});
   options.ring_bytes = options.part_bytes_max = 2 * memory_.block_bytes();
-  options.operations_max = kWaitersMax + 8;
+  options.operations_max = static_cast<uint32_t>(waiters_max) + 8;
   options.progress_timeout = options.dead_after = Scaled(seconds(3));
   const auto crowded = ConnectWith(options);
   options.operations_max = 1;
@@ -418,7 +419,7 @@ void ClientMetricsTest::StoppedNode() {
   puts.push_back(narrow->StartPut(space_, chain, memory_.View(), put));
   ExpectMoves(watch_, {"tokura_client_operations_rejected_total", "tokura_client_inflight_requests",
                        "tokura_client_ring_used_bytes"});
-  for (size_t i = 0; i < kWaitersMax + 8; ++i) {
+  for (size_t i = 0; i < waiters_max + 8; ++i) {
     puts.push_back(crowded->StartPut(space_, chain, memory_.View(), put));
   }
   ExpectMoves(watch_, {"tokura_client_ring_waiters", "tokura_client_queue_rejected_total",
