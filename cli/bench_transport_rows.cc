@@ -28,8 +28,8 @@ void TransferRows::Add(const TransferTrio& trio) {
                  .bound = NanosecondsPerByte(trio.raw.cpu_peer, trio.raw.bytes)});
 }
 
-std::vector<BenchRow> TransferRows::Rows(const std::string& name) const {
-  BenchRow row = rate_.Row(name, "GB/s", "raw UCX messages and one CRC-32C pass");
+std::vector<BenchRow> TransferRows::Rows(const std::string& name, const std::string& bound) const {
+  BenchRow row = rate_.Row(name, "GB/s", bound);
   row.ratio_without_crc = Quantile(ratios_without_crc_, 0.5);
   return {std::move(row), cpu_client_.Row(name + "/cpu_client", "ns/byte", "the same of raw UCX"),
           cpu_node_.Row(name + "/cpu_node", "ns/byte", "the same of raw UCX")};

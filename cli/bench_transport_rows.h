@@ -29,8 +29,8 @@ struct TransferTrio {
 class TransferRows {
  public:
   void Add(const TransferTrio& trio);
-  // NAME in GB/s; NAME/cpu_client and NAME/cpu_node in ns/byte.
-  std::vector<BenchRow> Rows(const std::string& name) const;
+  // NAME in GB/s, beside what `bound` says; NAME/cpu_client and NAME/cpu_node in ns/byte.
+  std::vector<BenchRow> Rows(const std::string& name, const std::string& bound) const;
 
  private:
   PairedSamples rate_;

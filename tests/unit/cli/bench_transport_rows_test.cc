@@ -19,7 +19,7 @@ TEST(TransferRowsTest, RatesAreBytesOverTimeAndRatiosOfTheSamePair) {
   transfers.Add(Trio(4, 2, 1));     // the machine is quick
   transfers.Add(Trio(40, 32, 10));  // then slow
   transfers.Add(Trio(8, 2, 2));
-  const std::vector<BenchRow> rows = transfers.Rows("transport/get/4MB/batch1");
+  const std::vector<BenchRow> rows = transfers.Rows("transport/get/4MB/batch1", "raw");
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].name, "transport/get/4MB/batch1");
   EXPECT_EQ(rows[0].unit, "GB/s");
@@ -36,7 +36,7 @@ TEST(TransferRowsTest, RatesAreBytesOverTimeAndRatiosOfTheSamePair) {
 TEST(TransferRowsTest, ProcessorTimeIsPerByteOfEachSide) {
   TransferRows transfers;
   transfers.Add(Trio(4, 2, 1));
-  const std::vector<BenchRow> rows = transfers.Rows("x");
+  const std::vector<BenchRow> rows = transfers.Rows("x", "raw");
   EXPECT_EQ(rows[1].name, "x/cpu_client");
   EXPECT_EQ(rows[2].name, "x/cpu_node");
   EXPECT_DOUBLE_EQ(rows[1].value, 2);
@@ -50,7 +50,7 @@ TEST(TransferRowsTest, ProcessorClockThatDidNotMoveIsNoDivisionByZero) {
   TransferTrio trio = Trio(4, 2, 1);
   trio.raw.cpu_self = {};
   transfers.Add(trio);
-  EXPECT_GT(transfers.Rows("x")[1].bound, 0);
+  EXPECT_GT(transfers.Rows("x", "raw")[1].bound, 0);
 }
 
 }  // namespace
