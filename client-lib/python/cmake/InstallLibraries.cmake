@@ -1,8 +1,8 @@
 # Puts libtokura, the UCX it was built with and what else it needs into tokura/_lib of the wheel. `library` names libtokura,
 # `strip` the program.
 #
-# Left to the system: the C and C++ runtime, and OpenSSL with zlib, which Python loads too and of which one process should have
-# one. The rest is the distribution's (Abseil, Protobuf, …) and would be missing elsewhere.
+# Left to the system: the C and C++ runtime; OpenSSL with zlib, which Python loads too and of which one process should have one;
+# and what belongs to the drivers of a site's network. The rest is the distribution's (Abseil, Protobuf, …) and would be missing elsewhere.
 
 set(destination ${CMAKE_INSTALL_PREFIX}/tokura/_lib)
 file(MAKE_DIRECTORY ${destination}/ucx)
@@ -15,7 +15,7 @@ function(place file directory)  # the file that `file` leads to, under its name,
 endfunction()
 
 file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${library} RESOLVED_DEPENDENCIES_VAR dependencies UNRESOLVED_DEPENDENCIES_VAR missing
-  PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s|ssl|crypto|z))\\.so")
+  PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s|ssl|crypto|z|ibverbs|rdmacm|mlx.*|nl-.*|numa))\\.so")
 if(missing)
   message(FATAL_ERROR "libtokura needs what is not here: ${missing}")
 endif()
