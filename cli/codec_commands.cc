@@ -5,12 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/codec_eval.h"
+#include "cli/cpu_option.h"
 #include "cli/kvcap.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "common/config.h"
 #include "common/time.h"
 #include "kernels/codec.h"
+#include "kernels/cpu_features.h"
 
 namespace tokura::cli {
 namespace {
@@ -46,7 +48,11 @@ std::string EvaluationText(const CodecEvaluation& e) {
 
 int RunCodecList(const std::vector<std::string>& args) {
   std::string json_path;
-  OptionTable options("tokura codec list", "List the codecs that blocks can be stored in.");
+  CpuOption cpu;
+  OptionTable options("tokura codec list",
+                      "List the codecs that blocks can be stored in, and the instruction set that "
+                      "they run in here.");
+  cpu.AddTo(&options);
   options.AddString("json", &json_path, "write the result to this file; - for stdout alone");
   options.AddExample("tokura codec list", "names, bits per element, and how K and V are coded");
   if (const auto outcome = options.Parse(args); !outcome.run) {
@@ -67,7 +73,9 @@ int RunCodecList(const std::vector<std::string>& args) {
   const Output output(json_path);
   output.Print(table.ToString());
   output.Print("(bits of a 64-token float16 block with head size 128; K+V mixes two of them)\n");
-  const absl::Status written = output.WriteJson(Json{{"codecs", codecs}});
+  const std::string isa(kernels::IsaName(kernels::ActiveIsa()));
+  output.Print(absl::StrCat("(instruction set here: ", isa, ")\n"));
+  const absl::Status written = output.WriteJson(Json{{"codecs", codecs}, {"instruction_set", isa}});
   return written.ok() ? kExitOk : Fail("codec list", written);
 }
 
@@ -79,6 +87,7 @@ int RunCodecEval(const std::vector<std::string>& args) {
   CodecEvalOptions eval;
   int64_t block_tokens = eval.block_tokens;
   int64_t queries = eval.record_queries;
+  CpuOption cpu;
   OptionTable options("tokura codec eval",
                       "Measure what a codec does to captured KV: bits, errors of keys, values and "
                       "attention output, and how true the error is that the blocks declare.");
@@ -90,6 +99,7 @@ int RunCodecEval(const std::vector<std::string>& args) {
                     "some codecs need");
   options.AddInt("queries", &queries, "queries that declared errors are measured with, 1 to 64");
   options.AddInt("block-tokens", &block_tokens, "tokens per block");
+  cpu.AddTo(&options);
   options.AddString("json", &json_path, "write the result to this file; - for stdout alone");
   options.AddExample(
       "tokura codec eval --prefix tests/data/kv/prefix.kvcap --kv tests/data/kv/request_1.kvcap",

@@ -1,7 +1,12 @@
 #include "cli/cpu_option.h"
 
+#include <fstream>
+#include <string>
+
 #include <gtest/gtest.h>
 
+#include "cli/codec_commands.h"
+#include "cli/output.h"
 #include "kernels/cpu_features.h"
 
 namespace tokura::cli {
@@ -27,6 +32,18 @@ TEST(CpuOption, ForcesWhatRunsAndRefusesTheRest) {
   ASSERT_TRUE(kernels::SetIsa(kernels::BestIsa()).ok());
   EXPECT_TRUE(Parse({}).run);
   EXPECT_EQ(kernels::ActiveIsa(), kernels::BestIsa());
+}
+
+TEST(CpuOption, CodecListSaysWhatIsInForce) {
+  const std::string path = testing::TempDir() + "/codec_list.json";
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(RunCodecList({"--cpu", "scalar", "--json", path}), 0);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("instruction set here: scalar"),
+            std::string::npos);
+  ASSERT_TRUE(kernels::SetIsa(kernels::BestIsa()).ok());
+  std::ifstream file(path);
+  const Json json = Json::parse(file);
+  EXPECT_EQ(json["instruction_set"], "scalar");
 }
 
 }  // namespace
