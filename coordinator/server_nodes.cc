@@ -10,10 +10,13 @@ namespace {
 // Loads are compared in units of so many bytes.
 constexpr uint64_t kLoadUnit = 1024;
 
-NodeStanding::Use UseOf(const proto::Member& member) {
-  // A node that leaves refuses new requests before long.
-  return member.state() == proto::Member::UP ? NodeStanding::Use::kUsable
-                                             : NodeStanding::Use::kLastResort;
+NodeStanding::Use UseOf(const proto::Member& member, const NodeTable::Node& node) {
+  // A node that leaves refuses new requests before long. One whose connection has ended has mostly
+  // died: long before it is suspected, others are better holders, and a put of what only it holds
+  // is not needless.
+  return member.state() == proto::Member::UP && node.connection != 0
+             ? NodeStanding::Use::kUsable
+             : NodeStanding::Use::kLastResort;
 }
 
 }  // namespace
@@ -82,7 +85,7 @@ void NodeTable::Judge(const proto::ClusterState& state, const Inventory& invento
     slots_[life->slot] = &*node;
     auto member = members.find(life->node);
     if (member != members.end() && member->second->incarnation() == life->incarnation) {
-      standings_[life->slot].use = UseOf(*member->second);
+      standings_[life->slot].use = UseOf(*member->second, node->second);
     }
     ShowLoad(node->second);
   }

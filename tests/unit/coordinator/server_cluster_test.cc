@@ -168,6 +168,27 @@ TEST_F(ServerClusterTest, ANodeThatComesBackOnANewConnectionKeepsItsInventory) {
   EXPECT_EQ(Prefix(client, 1, 4), 4u);
 }
 
+TEST_F(ServerClusterTest, WhatANodeWithoutConnectionHoldsIsNeitherPreferredNorEnough) {
+  StartCoordinator(SmallOptions());
+  TestNode lost = StartNode("node-a", 10);
+  TestNode steady = StartNode("node-b", 20);
+  Inventory(lost, lost.Holds(1, 0, 4));
+  Inventory(steady, steady.Holds(1, 0, 2));
+  TestPeer& client = Connect();
+  ASSERT_EQ(Plan(client, PlanMessage(1, 0, 4)).runs_size(), 0);
+  lost.peer->Close(net::CloseMode::kAbort);
+  RunFor(milliseconds(20));
+  ASSERT_EQ(Members(Watch(client, 0)), "node-a:UP node-b:UP") << "nobody suspects it yet";
+  EXPECT_EQ(Holders(Locate(client, LocateMessage(1, 4))), "b b a a");
+  const proto::PlanReply plan = Plan(client, PlanMessage(1, 0, 4));
+  ASSERT_EQ(plan.runs_size(), 1);
+  EXPECT_EQ(plan.runs(0).first(), 2u) << "the first two have a holder that is there";
+  EXPECT_EQ(plan.runs(0).count(), 2u);
+  Reconnect(lost);
+  Register(lost);
+  EXPECT_EQ(Plan(client, PlanMessage(1, 0, 4)).runs_size(), 0);
+}
+
 TEST_F(ServerClusterTest, ASilentNodeIsSuspectThenGoneAndReturns) {
   StartCoordinator(SmallOptions());
   TestNode silent = StartNode("node-a", 10);
