@@ -168,6 +168,10 @@ StoreCounters BlockStore::counters() const {
   return core_->counters();
 }
 
+uint64_t BlockStore::OrphanedBlocks() const {
+  return core_->OrphanedBlocks();
+}
+
 absl::Status BlockStore::CheckInvariants() const {
   return core_->CheckInvariants();
 }

@@ -311,6 +311,8 @@ class BlockStore {
 
   StoreStats stats() const;
   StoreCounters counters() const;
+  // Complete blocks that are orphans now. Walks all blocks: for tests and the simulation.
+  uint64_t OrphanedBlocks() const;
   // Walk the arena and every descriptor and compare (slow; for tests and the simulation). INTERNAL
   // names the invariant that is broken; DATA_LOSS: an extent's header is damaged.
   absl::Status CheckInvariants() const;

@@ -15,6 +15,16 @@ absl::Status Broken(const char* what, uint64_t where) {
 
 }  // namespace
 
+uint64_t StoreCore::OrphanedBlocks() const {
+  MutexLock lock(mutex_);
+  uint64_t orphans = 0;
+  for (uint32_t handle = 1; handle <= tree_.blocks().handles(); ++handle) {
+    const StoredBlock* block = tree_.blocks().Find(handle);
+    orphans += block != nullptr && block->complete != nullptr && block->orphan ? 1 : 0;
+  }
+  return orphans;
+}
+
 absl::Status StoreCore::CheckInvariants() const {
   MutexLock lock(mutex_);
   TOKURA_RETURN_IF_ERROR(CheckExtents());

@@ -79,6 +79,7 @@ class StoreCore final : public PinOwner {
 
   StoreStats stats() const TOKURA_EXCLUDES(mutex_);
   StoreCounters counters() const TOKURA_EXCLUDES(mutex_);
+  uint64_t OrphanedBlocks() const TOKURA_EXCLUDES(mutex_);
   absl::Status CheckInvariants() const TOKURA_EXCLUDES(mutex_);
 
  private:

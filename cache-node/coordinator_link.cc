@@ -63,7 +63,8 @@ CoordinatorLink::CoordinatorLink(std::shared_ptr<ServerContext> context, net::Tr
       transport_(transport),
       random_(random),
       owner_(owner),
-      feed_(*context_->store, context_->options.name, context_->bugs, {}) {}
+      feed_(*context_->store, context_->options.name, context_->bugs,
+            {.keys = context_->options.inventory_keys_max}) {}
 
 CoordinatorLink::~CoordinatorLink() = default;
 

@@ -245,12 +245,14 @@ Node::Accounting NodeImpl::accounting() const {
   accounting.incomplete_blocks = stats.incomplete_blocks;
   accounting.connections = context_->connections.load();
   accounting.largest_free_bytes = stats.largest_free_bytes;
+  accounting.orphaned_blocks = context_->store->OrphanedBlocks();
   return accounting;
 }
 
 absl::Status ValidateCluster(const NodeOptions& options) {
   constexpr size_t kCoordinatorsMax = 16;
   constexpr uint64_t kChangeLogMin = 16;
+  constexpr uint32_t kInventoryKeysMax = 4096;  // that a coordinator takes in one batch
   constexpr uint64_t kChangeLogMax = uint64_t{1} << 26;
   if (options.coordinators.size() > kCoordinatorsMax) {
     return absl::InvalidArgumentError(
@@ -273,6 +275,10 @@ absl::Status ValidateCluster(const NodeOptions& options) {
   if (options.change_log_max < kChangeLogMin || options.change_log_max > kChangeLogMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("change-log-max must be ", kChangeLogMin, " to ", kChangeLogMax));
+  }
+  if (options.inventory_keys_max == 0 || options.inventory_keys_max > kInventoryKeysMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("inventory_keys_max must be 1 to ", kInventoryKeysMax));
   }
   return absl::OkStatus();
 }

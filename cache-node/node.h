@@ -51,6 +51,7 @@ struct NodeOptions {
   // listened on.
   net::Address advertise;
   uint64_t change_log_max = uint64_t{1} << 20;  // changes that coordinators may lag behind
+  uint32_t inventory_keys_max = 1024;           // of one batch, and so of a chunk of a snapshot
 };
 
 // INVALID_ARGUMENT names the option and the rule it breaks.
@@ -107,6 +108,7 @@ class Node {
     uint64_t used_bytes = 0, pinned_forms = 0, leases = 0, blocks = 0, incomplete_blocks = 0,
              connections = 0;
     uint64_t largest_free_bytes = 0;
+    uint64_t orphaned_blocks = 0;  // of `blocks`: their prefix is gone, they go first
   };
   virtual Accounting accounting() const = 0;
 };

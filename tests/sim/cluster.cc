@@ -70,14 +70,19 @@ Cluster::Cluster(const ClusterOptions& options)
   SimRandom& draw = scheduler_.random();
   const bool direct = draw.Permille(250);
   coordinators_.resize(direct ? 0 : Draw(draw, {40, 40, 20}));
+  nodes_.resize(direct ? Draw(draw, {40, 40, 20}) : Draw(draw, {0, 40, 30, 20, 10}));
+  clients_.resize(2 + draw.Below(2));
+  if (options.shape) {
+    coordinators_.resize(options.shape->coordinators);
+    nodes_.resize(options.shape->nodes);
+    clients_.resize(options.shape->clients);
+  }
   for (size_t i = 0; i < coordinators_.size(); ++i) {
     AddCoordinator(i);
   }
-  nodes_.resize(direct ? Draw(draw, {40, 40, 20}) : Draw(draw, {0, 40, 30, 20, 10}));
   for (size_t i = 0; i < nodes_.size(); ++i) {
     AddNode(i, {absl::StrCat("10.1.", i, ".1"), kPort});
   }
-  clients_.resize(2 + draw.Below(2));
   for (size_t i = 0; i < clients_.size(); ++i) {
     AddClient(i, client_options_);
   }
@@ -100,6 +105,8 @@ void Cluster::ChooseOptions() {
   node_options_.drain_timeout = milliseconds(500);
   // So small that a coordinator that is out of reach for long needs a snapshot.
   node_options_.change_log_max = uint64_t{16} << draw.Below(4);
+  // So small that a snapshot takes several chunks, with changes between them.
+  node_options_.inventory_keys_max = 1 << draw.Below(4);
   client_options_.ring_bytes = (32 + draw.Below(64)) * 1024;
   client_options_.part_bytes_max = 4096;
   client_options_.operations_max = 64;
@@ -119,6 +126,13 @@ void Cluster::ChooseOptions() {
   coordinator_options_.keys_max = 64;
   coordinator_options_.requests_max = 32;
   coordinator_options_.drain_timeout = milliseconds(300);
+  coordinator_options_.policy_file = options_.policy_file;
+  if (options_.shape) {
+    node_options_.host_bytes = options_.shape->host_bytes;
+    // Each block at one node, from the beginning at all of them.
+    coordinator_options_.replicas = 1;
+    coordinator_options_.join_ramp = Duration{0};
+  }
 }
 
 Duration Cluster::settling() const {
@@ -182,6 +196,7 @@ void Cluster::AddCoordinator(size_t index) {
   options.name = process->name;
   options.listen = process->address;
   if (index > 0) {
+    options.policy_file.clear();  // The holder's alone.
     options.metadata = absl::StrCat("coordinator://", CoordinatorList()[0].ToString());
   }
   process->host->loop().Enter([&] {

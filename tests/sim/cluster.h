@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,21 @@
 
 namespace tokura::sim {
 
+// What a seed would choose otherwise, for scenarios that are about something else.
+struct ClusterShape {
+  size_t coordinators = 1;
+  size_t nodes = 2;
+  size_t clients = 2;
+  uint64_t host_bytes = 32 * 1024;  // of each node
+};
+
 struct ClusterOptions {
   uint64_t seed = 1;
-  node::PlantedBugs node_bugs;
-  ClientPlantedBugs client_bugs;
-  coordinator::PlantedBugs coordinator_bugs;
+  node::PlantedBugs node_bugs = {};
+  ClientPlantedBugs client_bugs = {};
+  coordinator::PlantedBugs coordinator_bugs = {};
+  std::optional<ClusterShape> shape = std::nullopt;
+  std::string policy_file = "";  // of the holder; empty: no rules
 };
 
 class Cluster {

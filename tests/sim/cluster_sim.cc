@@ -20,7 +20,10 @@ class ClusterSim {
  public:
   explicit ClusterSim(const ClusterSimOptions& options)
       : options_(options),
-        cluster_({options.seed, options.node_bugs, options.client_bugs, options.coordinator_bugs}),
+        cluster_({.seed = options.seed,
+                  .node_bugs = options.node_bugs,
+                  .client_bugs = options.client_bugs,
+                  .coordinator_bugs = options.coordinator_bugs}),
         checker_(universe_),
         audit_(cluster_, checker_),
         witness_(cluster_.scheduler(), checker_),
@@ -136,6 +139,7 @@ class ClusterSim {
     counts.probes = quiescence_.lookups();
     counts.leases_probed = quiescence_.leases();
     counts.snapshots = witness_.snapshots();
+    counts.snapshot_chunks = witness_.snapshot_chunks();
     counts.orphans_told = witness_.orphans_told();
     counts.touches_told = witness_.touches_told();
     counts.incarnations_raised = witness_.incarnations_raised();

@@ -34,6 +34,7 @@ constexpr NamedCount kCounts[] = {
     {"probes", &ClusterSimCounts::probes},
     {"leases_probed", &ClusterSimCounts::leases_probed},
     {"snapshots", &ClusterSimCounts::snapshots},
+    {"snapshot_chunks", &ClusterSimCounts::snapshot_chunks},
     {"orphans_told", &ClusterSimCounts::orphans_told},
     {"touches_told", &ClusterSimCounts::touches_told},
     {"incarnations_raised", &ClusterSimCounts::incarnations_raised},

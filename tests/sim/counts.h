@@ -37,6 +37,7 @@ struct ClusterSimCounts {
   uint64_t probes = 0;               // lookups after which nothing was pinned or leased
   uint64_t leases_probed = 0;        // at the end, of two processes over the same blocks
   uint64_t snapshots = 0;            // begun
+  uint64_t snapshot_chunks = 0;      // after a snapshot's first one
   uint64_t orphans_told = 0;         // keys, by coordinators to nodes
   uint64_t touches_told = 0;         // likewise
   uint64_t incarnations_raised = 0;  // nodes whose own was not above the last of their name

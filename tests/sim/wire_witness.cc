@@ -189,6 +189,7 @@ void WireWitness::OnInventory(const Message& message) {
     life.announced.insert(key);
   }
   snapshots_ += batch.snapshot() != 0 && batch.chunk() == 0 ? 1 : 0;
+  snapshot_chunks_ += batch.snapshot() != 0 && batch.chunk() > 0 ? 1 : 0;
   if (batch.snapshot() != 0 && batch.last_chunk()) {
     incomplete_.erase({&message.from, &message.to});
   }

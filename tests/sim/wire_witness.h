@@ -36,6 +36,7 @@ class WireWitness final : public NetworkWitness {
   uint64_t EpochOf(const SimHost& host) const;
 
   uint64_t snapshots() const { return snapshots_; }
+  uint64_t snapshot_chunks() const { return snapshot_chunks_; }
   uint64_t orphans_told() const { return orphans_told_; }
   uint64_t touches_told() const { return touches_told_; }
   uint64_t incarnations_raised() const { return incarnations_raised_; }
@@ -73,6 +74,7 @@ class WireWitness final : public NetworkWitness {
   std::map<Admission, uint64_t> admitted_;
   std::set<const SimHost*> admitted_nodes_;
   uint64_t snapshots_ = 0;
+  uint64_t snapshot_chunks_ = 0;
   uint64_t orphans_told_ = 0;
   uint64_t touches_told_ = 0;
   uint64_t incarnations_raised_ = 0;
