@@ -42,22 +42,31 @@ struct Extremes {
   float maximum = 0;
 };
 
-// The parameters of one group as stored. False: not representable.
-bool MakeParameters(const CoderTask& task, const Extremes& extremes, float* scale, float* minimum) {
+// The parameters of one group as stored, and what numbers are divided by: the scale, or infinity in
+// a group of equal numbers, whose codes are 0 whatever guided rounding adds to them.
+struct Parameters {
+  float scale;
+  float minimum;
+  float divisor;
+};
+
+// False: not representable.
+bool MakeParameters(const CoderTask& task, const Extremes& extremes, Parameters* out) {
   const CodeRange range = RangeOf(task.side);
   // Adding +0 turns a minimum of -0 into +0, so that the stored zero does not depend on the order.
   const bool asymmetric = task.side.zero == Zero::kAsymmetric;
-  *minimum = asymmetric ? RoundToType(task.dtype, extremes.minimum + 0.0f) : 0.0f;
-  *scale = StoredScale(
-      task.dtype, asymmetric ? extremes.maximum - extremes.minimum : extremes.maximum, range.high);
-  const float top = std::abs(*scale * range.high + *minimum);
-  const float largest = std::max(top, std::abs(*minimum)) * task.gain;
+  const float range_of_values = asymmetric ? extremes.maximum - extremes.minimum : extremes.maximum;
+  out->minimum = asymmetric ? RoundToType(task.dtype, extremes.minimum + 0.0f) : 0.0f;
+  out->scale = StoredScale(task.dtype, range_of_values, range.high);
+  out->divisor = range_of_values == 0.0f ? HUGE_VALF : out->scale;
+  const float top = std::abs(out->scale * range.high + out->minimum);
+  const float largest = std::max(top, std::abs(out->minimum)) * task.gain;
   // A comparison with NaN is false, here and in std::max, whose result is then its first argument.
   return RoundToType(task.dtype, largest) <= LargestFinite(task.dtype);
 }
 
-inline int32_t QuantizeOne(const CodeRange& range, float x, float scale, float minimum) {
-  float code = (x - minimum) / scale;
+inline int32_t QuantizeOne(const CodeRange& range, float x, float divisor, float minimum) {
+  float code = (x - minimum) / divisor;
   code = code > range.low ? code : range.low;
   code = code < range.high ? code : range.high;
   return RoundToInt(code) + range.bias;
@@ -71,10 +80,16 @@ inline float DequantizeOne(const CodeRange& range, int32_t code, float scale, fl
 // and the parameters of each channel.
 struct Row {
   explicit Row(uint32_t dim)
-      : codes(PaddedCodes(dim)), scale(dim), minimum(dim), maximum(dim), dim(dim) {}
+      : codes(PaddedCodes(dim)), scale(dim), minimum(dim), divisor(dim), maximum(dim), dim(dim) {}
+  void Set(uint32_t channel, const Parameters& parameters) {
+    scale[channel] = parameters.scale;
+    minimum[channel] = parameters.minimum;
+    divisor[channel] = parameters.divisor;
+  }
   std::vector<uint8_t> codes;
   std::vector<float> scale;
   std::vector<float> minimum;
+  std::vector<float> divisor;
   std::vector<float> maximum;
   uint32_t dim;
 };
@@ -97,16 +112,16 @@ bool TokenParameters(const CoderTask& task, const float* y, Row* row, std::byte*
       Extend(y[c], task.side.zero, &extremes.minimum, &extremes.maximum);
       non_finite |= NonFiniteBits(y[c]);
     }
-    float scale;
-    float minimum;
-    if (non_finite != 0 || !MakeParameters(task, extremes, &scale, &minimum)) {
+    Parameters parameters;
+    if (non_finite != 0 || !MakeParameters(task, extremes, &parameters)) {
       return false;
     }
-    std::fill(row->scale.begin() + first, row->scale.begin() + end, scale);
-    std::fill(row->minimum.begin() + first, row->minimum.begin() + end, minimum);
-    StoreElement(task.dtype, scale, out);
+    for (uint32_t c = first; c < end; ++c) {
+      row->Set(c, parameters);
+    }
+    StoreElement(task.dtype, parameters.scale, out);
     if (task.side.zero == Zero::kAsymmetric) {
-      StoreElement(task.dtype, minimum, out + element_bytes);
+      StoreElement(task.dtype, parameters.minimum, out + element_bytes);
     }
     out += ParametersOf(task.side) * element_bytes;
   }
@@ -130,10 +145,11 @@ bool ChannelParameters(const CoderTask& task, const float* y, uint32_t tokens, R
     return false;
   }
   for (uint32_t c = 0; c < task.dim; ++c) {
-    const Extremes extremes{row->minimum[c], row->maximum[c]};
-    if (!MakeParameters(task, extremes, &row->scale[c], &row->minimum[c])) {
+    Parameters parameters;
+    if (!MakeParameters(task, {row->minimum[c], row->maximum[c]}, &parameters)) {
       return false;
     }
+    row->Set(c, parameters);
   }
   FromFloat(task.dtype, row->scale.data(), task.dim, out);
   if (task.side.zero == Zero::kAsymmetric) {
@@ -156,7 +172,7 @@ class Quantizer {
     }
     for (uint32_t c = 0; c < task_.dim; ++c) {
       row->codes[c] =
-          static_cast<uint8_t>(QuantizeOne(range_, x[c], row->scale[c], row->minimum[c]));
+          static_cast<uint8_t>(QuantizeOne(range_, x[c], row->divisor[c], row->minimum[c]));
     }
   }
 
@@ -172,7 +188,7 @@ class Quantizer {
     }
     for (uint32_t i = 0; i < task_.dim; ++i) {
       const uint32_t c = order[i];
-      const int32_t code = QuantizeOne(range_, work[i], row->scale[c], row->minimum[c]);
+      const int32_t code = QuantizeOne(range_, work[i], row->divisor[c], row->minimum[c]);
       row->codes[c] = static_cast<uint8_t>(code);
       const float error = work[i] - DequantizeOne(range_, code, row->scale[c], row->minimum[c]);
       const uint32_t left = task_.dim - i - 1;
@@ -221,20 +237,15 @@ bool ForEachRow(const CoderTask& task, const float* y, std::byte* parameters, co
 // Codes with errors pushed from token to token, in runs of kGuideTokens tokens: all channels of a
 // run's first token (in the guide's order) are rounded, then those of its second, and so on.
 SideResult EncodeGuidedByToken(const CoderTask& task, const float* y, const CoderArrays& out) {
-  const size_t elements = size_t{task.tokens} * task.dim;
-  std::vector<float> scale(elements);
-  std::vector<float> minimum(elements);
-  const bool ok = ForEachRow(task, y, out.parameters, [&](uint32_t t, const float*, Row* row) {
-    std::copy(row->scale.begin(), row->scale.end(), scale.begin() + size_t{t} * task.dim);
-    std::copy(row->minimum.begin(), row->minimum.end(), minimum.begin() + size_t{t} * task.dim);
-  });
+  std::vector<Row> rows;
+  rows.reserve(task.tokens);
+  const bool ok = ForEachRow(task, y, out.parameters,
+                             [&](uint32_t, const float*, Row* row) { rows.push_back(*row); });
   if (!ok) {
     return SideResult::kNotRepresentable;
   }
   const CodeRange range = RangeOf(task.side);
-  const uint32_t row_bytes = CodeRowBytes(task.side.bits, task.dim);
-  std::vector<float> work(y, y + elements);
-  std::vector<uint8_t> codes(PaddedCodes(task.dim));
+  std::vector<float> work(y, y + size_t{task.tokens} * task.dim);
   std::vector<float> error(task.dim);
   const float* factors = task.guide.factors.data();
   for (uint32_t first = 0; first < task.tokens; first += kGuideTokens) {
@@ -242,15 +253,15 @@ SideResult EncodeGuidedByToken(const CoderTask& task, const float* y, const Code
     const uint16_t* order = task.guide.order.data() + first;
     for (uint32_t i = 0; i < count; ++i) {
       const size_t token = size_t{first} + order[i];
-      const float* s = scale.data() + token * task.dim;
-      const float* m = minimum.data() + token * task.dim;
+      Row& row = rows[token];
       for (uint32_t c = 0; c < task.dim; ++c) {
         const float x = work[token * task.dim + c];
-        const int32_t code = QuantizeOne(range, x, s[c], m[c]);
-        codes[c] = static_cast<uint8_t>(code);
-        error[c] = x - DequantizeOne(range, code, s[c], m[c]);
+        const int32_t code = QuantizeOne(range, x, row.divisor[c], row.minimum[c]);
+        row.codes[c] = static_cast<uint8_t>(code);
+        error[c] = x - DequantizeOne(range, code, row.scale[c], row.minimum[c]);
       }
-      PackCodes(task.side.bits, task.dim, codes.data(), out.codes + token * row_bytes);
+      PackCodes(task.side.bits, task.dim, row.codes.data(),
+                out.codes + token * CodeRowBytes(task.side.bits, task.dim));
       for (uint32_t j = i + 1; j < count; ++j) {
         float* later = work.data() + (size_t{first} + order[j]) * task.dim;
         const float factor = *factors++;

@@ -24,6 +24,25 @@ struct Feedback {
   }
 };
 
+// The parameters of a group, and what the numbers of each channel are divided by: its scale, or
+// infinity where the group's are equal, whose codes are 0 whatever the feedback.
+struct GuidedParameters {
+  ChannelParameters stored;
+  alignas(64) float divisor[kChannelsMax];
+
+  // `y` is the group's [tokens, dim]; `stored` is loaded.
+  void SetDivisors(const float* y, uint32_t tokens, uint32_t dim) {
+    for (uint32_t c = 0; c < dim; ++c) {
+      divisor[c] = __builtin_huge_valf();
+    }
+    for (uint32_t t = 1; t < tokens; ++t) {
+      for (uint32_t c = 0; c < dim; ++c) {
+        divisor[c] = y[size_t{t} * dim + c] != y[c] ? stored.scale[c] : divisor[c];
+      }
+    }
+  }
+};
+
 // Sixteen tokens, one in each lane, while their channels are rounded.
 struct GuidedTokens {
   alignas(64) float work[size_t{kChannelsMax} * kLanes];     // [position, lane]
@@ -41,12 +60,12 @@ struct GuidedTokens {
 
   // Rounds the channel at position i; its error.
   template <uint32_t kBits>
-  Floats Round(const Feedback& feedback, const ChannelParameters& parameters, uint32_t i) {
+  Floats Round(const Feedback& feedback, const GuidedParameters& parameters, uint32_t i) {
     const uint32_t channel = feedback.order[i];
-    const Floats scale = Splat(parameters.scale[channel]);
-    const Floats minimum = Splat(parameters.minimum[channel]);
+    const Floats scale = Splat(parameters.stored.scale[channel]);
+    const Floats minimum = Splat(parameters.stored.minimum[channel]);
     const Floats x = LoadFloats(work + size_t{i} * kLanes);
-    const Ints rounded = Quantize<kBits, false>(x, scale, minimum);
+    const Ints rounded = Quantize<kBits, false>(x, Splat(parameters.divisor[channel]), minimum);
     uint8_t bytes[kLanes];
     StoreBytes(bytes, LowBytes(rounded));
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
@@ -59,7 +78,7 @@ struct GuidedTokens {
 // Four positions at a time: what they lose is taken from all later ones in one go, in the order in
 // which one after the other would take it.
 template <uint32_t kBits>
-void RoundWithFeedback(const Feedback& feedback, const ChannelParameters& parameters,
+void RoundWithFeedback(const Feedback& feedback, const GuidedParameters& parameters,
                        GuidedTokens* tokens) {
   constexpr uint32_t kBlock = 4;
   for (uint32_t first = 0; first < feedback.dim; first += kBlock) {
@@ -90,7 +109,7 @@ void RoundWithFeedback(const Feedback& feedback, const ChannelParameters& parame
 // At most sixteen tokens of one group to their rows of codes.
 template <uint32_t kBits>
 void EncodeGuidedTokens(const ChannelArrays& arrays, const Feedback& feedback,
-                        const ChannelParameters& parameters, const Rows& rows, uint32_t count,
+                        const GuidedParameters& parameters, const Rows& rows, uint32_t count,
                         std::byte* codes) {
   GuidedTokens tokens;
   tokens.Load(feedback, rows, count);
@@ -132,8 +151,9 @@ SideResult EncodeGuided(const CoderTask& task, const float* y, const CoderArrays
         return SideResult::kNotRepresentable;
       }
     }
-    ChannelParameters parameters;
-    parameters.Load(arrays, group.parameters, {0, task.dim});
+    GuidedParameters parameters;
+    parameters.stored.Load(arrays, group.parameters, {0, task.dim});
+    parameters.SetDivisors(y + size_t{first} * task.dim, count, task.dim);
     for (uint32_t t = 0; t < count; t += kLanes) {
       const uint32_t tile = Lesser(kLanes, count - t);
       Rows rows;

@@ -225,13 +225,14 @@ class Side:
             scale = stored_scale(dtype, f32(max(values) - min(values)), top)
         else:
             minimum, scale = 0.0, stored_scale(dtype, max(abs(v) for v in values), top)
+        constant = max(values) == min(values) if self.zero else not any(values)
         largest = max(abs(f32(f32(top * scale) + minimum)), abs(minimum))
         check_finite([round_to(dtype, f32(largest * gain))])
-        return scale, minimum
+        return scale, minimum, constant
 
-    def quantize(self, x, scale, minimum):
+    def quantize(self, x, scale, minimum, constant):
         low, high, bias = self.range()
-        code = round(max(low, min(high, f32(f32(x - minimum) / scale))))
+        code = 0 if constant else round(max(low, min(high, f32(f32(x - minimum) / scale))))
         return code + bias, f32(f32(code * scale) + minimum)
 
     def integers(self, dtype, rows, gain, profile):

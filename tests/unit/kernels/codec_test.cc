@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "coded_side.h"
 #include "kernels/float_convert.h"
 #include "kernels/quantize.h"
 #include "kernels/side_codec.h"
@@ -24,45 +25,8 @@ CodecSide TokenInt4() {
   return FindCodec("kivi4")->v;
 }
 
-// One coded side: codes in the order (token, channel), parameters as floats.
-struct Coded {
-  SideResult result;
-  std::vector<int> codes;
-  std::vector<float> parameters;
-  std::vector<float> decoded;
-  std::vector<std::byte> bytes;
-};
-
-Coded Code(const CodecSide& side, const SideShape& shape, const std::vector<float>& x) {
-  Coded out;
-  const SideBytes sizes = SideBytesOf(side, shape);
-  out.bytes.assign(sizes.padded(), std::byte{0xee});
-  SideScratch scratch;
-  const SideTask task{side, shape, {}};
-  out.result = EncodeSide(task, x.data(), &scratch, out.bytes.data());
-  if (out.result != SideResult::kOk) {
-    return out;
-  }
-  for (uint32_t t = 0; t < shape.tokens; ++t) {
-    for (uint32_t c = 0; c < shape.dim; ++c) {
-      if (side.bits == 8) {
-        out.codes.push_back(static_cast<int8_t>(out.bytes[t * shape.dim + c]));
-      } else {
-        uint32_t word;
-        std::memcpy(&word, out.bytes.data() + 4 * (t * ((shape.dim + 7) / 8) + c / 8), 4);
-        static constexpr int kNibbleOfChannel[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-        out.codes.push_back(word >> (4 * kNibbleOfChannel[c % 8]) & 15);
-      }
-    }
-  }
-  const size_t parameters_at = (sizes.codes + 15) / 16 * 16;
-  for (size_t i = 0; i < sizes.parameters / DTypeBytes(shape.dtype); ++i) {
-    out.parameters.push_back(
-        LoadElement(shape.dtype, out.bytes.data() + parameters_at + i * DTypeBytes(shape.dtype)));
-  }
-  out.decoded.resize(x.size());
-  DecodeSide(task, out.bytes.data(), {0, shape.tokens}, &scratch, out.decoded.data());
-  return out;
+CodedSide Code(const CodecSide& side, const SideShape& shape, const std::vector<float>& x) {
+  return CodeSide({side, shape, {}}, x);
 }
 
 using Ints = std::vector<int>;
@@ -122,14 +86,14 @@ TEST(CodecTable, GroupsSplitAtSixtyFour) {
 }
 
 TEST(Int4, RoundsHalfToEven) {
-  const Coded coded =
+  const CodedSide coded =
       Code(TokenInt4(), {1, 8, DType::kFloat16}, {0, 15, .5, 1.5, 2.5, 3.5, 4, 14.5});
   EXPECT_EQ(coded.parameters, (Floats{1, 0}));
   EXPECT_EQ(coded.codes, (Ints{0, 15, 0, 2, 2, 4, 4, 14}));
 }
 
 TEST(Int4, QuantizesWithTheStoredScale) {
-  Coded coded = Code(TokenInt4(), {1, 5, DType::kFloat16}, {-1, 0, 1, 2, .35f});
+  CodedSide coded = Code(TokenInt4(), {1, 5, DType::kFloat16}, {-1, 0, 1, 2, .35f});
   EXPECT_EQ(coded.parameters[0], 0.199951171875f);
   EXPECT_EQ(coded.parameters[1], -1.0f);
   EXPECT_EQ(coded.codes, (Ints{0, 5, 10, 15, 7}));
@@ -139,23 +103,23 @@ TEST(Int4, QuantizesWithTheStoredScale) {
 }
 
 TEST(Int4, ClampsInsteadOfWrapping) {
-  const Coded coded = Code(TokenInt4(), {1, 2, DType::kFloat16}, {512, 513});
+  const CodedSide coded = Code(TokenInt4(), {1, 2, DType::kFloat16}, {512, 513});
   EXPECT_EQ(coded.codes, (Ints{0, 15}));
   EXPECT_EQ(coded.parameters[1], 512.0f);
 }
 
 TEST(Int4, StoresTheMinimumNotAClampedZeroPoint) {
-  const Coded coded = Code(TokenInt4(), {1, 4, DType::kFloat16}, {5, 6, 7, 8});
+  const CodedSide coded = Code(TokenInt4(), {1, 4, DType::kFloat16}, {5, 6, 7, 8});
   for (int i = 0; i < 4; ++i) {
     EXPECT_NEAR(coded.decoded[i], 5.0f + i, 0.1f + 8e-3f);
   }
 }
 
 TEST(Int4, NibblesPairChannels) {
-  const Coded coded = Code(TokenInt4(), {1, 8, DType::kFloat16}, {0, 1, 2, 3, 4, 5, 6, 7});
+  const CodedSide coded = Code(TokenInt4(), {1, 8, DType::kFloat16}, {0, 1, 2, 3, 4, 5, 6, 7});
   // Scale 7/15: the codes are 0, 2, 4, … 15; the order of nibbles shows with codes 0 … 7:
   std::vector<float> x = {0, 1, 2, 3, 4, 5, 6, 7, 15};
-  const Coded ordered = Code(TokenInt4(), {1, 9, DType::kFloat16}, x);
+  const CodedSide ordered = Code(TokenInt4(), {1, 9, DType::kFloat16}, x);
   uint32_t word;
   std::memcpy(&word, ordered.bytes.data(), 4);
   EXPECT_EQ(word, 0x75316420u);
@@ -167,11 +131,11 @@ TEST(Int4, NibblesPairChannels) {
 
 TEST(Int4, AxesDifferInTheirParameters) {
   const Floats x = {0, 10, 15, 25};
-  const Coded channel = Code(ChannelInt4(), {2, 2, DType::kFloat16}, x);
+  const CodedSide channel = Code(ChannelInt4(), {2, 2, DType::kFloat16}, x);
   EXPECT_EQ(channel.parameters, (Floats{1, 1, 0, 10}));  // scales, minima
   EXPECT_EQ(channel.codes, (Ints{0, 0, 15, 15}));
   EXPECT_EQ(channel.decoded, x);
-  const Coded token = Code(TokenInt4(), {2, 2, DType::kFloat16}, x);
+  const CodedSide token = Code(TokenInt4(), {2, 2, DType::kFloat16}, x);
   const float scale = HalfToFloat(FloatToHalf(10.0f / 15));
   EXPECT_EQ(token.parameters, (Floats{scale, 0, scale, 15}));
   EXPECT_EQ(token.codes, (Ints{0, 15, 0, 15}));
@@ -182,7 +146,7 @@ TEST(Int4, PerChannelGroupsFollowTheTokens) {
   Floats x(130, 1.0f);
   x[64] = 4;   // second group
   x[129] = 9;  // third group: tokens 128 and 129
-  const Coded coded = Code(ChannelInt4(), shape, x);
+  const CodedSide coded = Code(ChannelInt4(), shape, x);
   ASSERT_EQ(coded.parameters.size(), 6u);
   EXPECT_EQ(coded.parameters[0], 1.0f);
   EXPECT_NEAR(coded.parameters[2], 3.0f / 15, 1e-4);
@@ -190,14 +154,15 @@ TEST(Int4, PerChannelGroupsFollowTheTokens) {
 }
 
 TEST(Int8, IsSymmetricAndRoundsHalfToEven) {
-  const Coded coded = Code(Int8(), {1, 6, DType::kFloat16}, {127, -127, 3.4f, .5f, -3.5f, 2.5f});
+  const CodedSide coded =
+      Code(Int8(), {1, 6, DType::kFloat16}, {127, -127, 3.4f, .5f, -3.5f, 2.5f});
   EXPECT_EQ(coded.parameters, (Floats{1}));
   EXPECT_EQ(coded.codes, (Ints{127, -127, 3, 0, -4, 2}));
 }
 
 TEST(Int8, NeverEmitsMinus128) {
   // The stored scale is below amax / 127, so that the quotient exceeds 127 a little.
-  const Coded coded = Code(Int8(), {1, 2, DType::kBFloat16}, {-1.0f, 0.5f});
+  const CodedSide coded = Code(Int8(), {1, 2, DType::kBFloat16}, {-1.0f, 0.5f});
   EXPECT_EQ(coded.codes[0], -127);
 }
 
@@ -215,7 +180,7 @@ TEST_P(EveryInteger, ConstantGroupsDecodeExactly) {
         continue;
       }
       const Floats x(12, value);
-      const Coded coded = Code(side, {4, 3, GetParam()}, x);
+      const CodedSide coded = Code(side, {4, 3, GetParam()}, x);
       if (std::abs(value) > LargestFinite(GetParam()) - 15) {
         continue;  // falls back
       }
@@ -229,8 +194,8 @@ TEST_P(EveryInteger, ConstantGroupsDecodeExactly) {
 
 TEST_P(EveryInteger, SignsOfZeroDoNotReachTheBytes) {
   for (const CodecSide& side : {Int8(), ChannelInt4(), TokenInt4()}) {
-    const Coded plus = Code(side, {2, 2, GetParam()}, {0, -0.0f, -0.0f, 0});
-    const Coded minus = Code(side, {2, 2, GetParam()}, {-0.0f, 0, -0.0f, -0.0f});
+    const CodedSide plus = Code(side, {2, 2, GetParam()}, {0, -0.0f, -0.0f, 0});
+    const CodedSide minus = Code(side, {2, 2, GetParam()}, {-0.0f, 0, -0.0f, -0.0f});
     EXPECT_EQ(plus.bytes, minus.bytes);
     for (const float value : plus.decoded) {
       EXPECT_EQ(std::bit_cast<uint32_t>(value), 0u);
@@ -253,7 +218,7 @@ TEST_P(EveryInteger, ErrorIsAtMostHalfAStep) {
       }
       const SideShape shape{side.grouping == Grouping::kPerChannel ? 8u : 1u,
                             side.grouping == Grouping::kPerChannel ? 1u : 8u, dtype};
-      const Coded coded = Code(side, shape, x);
+      const CodedSide coded = Code(side, shape, x);
       ASSERT_EQ(coded.result, SideResult::kOk);
       const double scale = coded.parameters[0];
       // Half a step, the scale's rounding at the last code, and the float32 roundings.
@@ -297,7 +262,7 @@ TEST_P(EveryInteger, RefusesRangesWhoseDecodedEndIsNotFinite) {
             RoundToType(GetParam(), most * (static_cast<float>(random() % 1000) / 500.0f - 1.0f)));
       }
       x[i % 4] = most;
-      const Coded coded = Code(side, {2, 2, GetParam()}, x);
+      const CodedSide coded = Code(side, {2, 2, GetParam()}, x);
       if (coded.result == SideResult::kOk) {
         for (const float value : coded.decoded) {
           ASSERT_TRUE(std::isfinite(RoundToType(GetParam(), value)));
@@ -310,10 +275,10 @@ TEST_P(EveryInteger, RefusesRangesWhoseDecodedEndIsNotFinite) {
 TEST(Int4, SubnormalScalesAreRoundedUp) {
   // A range of 22 · 2^-24 needs the scale 1.47 · 2^-24, which rounds to 1 and would lose 7 steps.
   const float unit = 0x1p-24f;
-  const Coded coded = Code(TokenInt4(), {1, 2, DType::kFloat16}, {0, 22 * unit});
+  const CodedSide coded = Code(TokenInt4(), {1, 2, DType::kFloat16}, {0, 22 * unit});
   EXPECT_EQ(coded.parameters[0], 2 * unit);
   EXPECT_EQ(coded.decoded[1], 22 * unit);
-  const Coded tiny = Code(TokenInt4(), {1, 2, DType::kFloat32}, {0, 0x1p-149f});
+  const CodedSide tiny = Code(TokenInt4(), {1, 2, DType::kFloat32}, {0, 0x1p-149f});
   EXPECT_EQ(tiny.parameters[0], 0x1p-126f);
   EXPECT_EQ(tiny.codes, (Ints{0, 0}));
 }
