@@ -52,7 +52,10 @@ class Matrix:
         spec = {"model": self.model, **spec}
         if spec.get("connector") is not None:
             coordinator = (cluster or self.cluster).coordinator.data
-            spec["connector"] = {"coordinators": [coordinator], "model": "smollm2", **spec["connector"]}
+            # Two cores for servers, codecs and the model: what is compared here must not depend on how busy they are.
+            patience = {"progress_timeout": "2s", "lookup_timeout": "2s"}
+            shared = {"coordinators": [coordinator], "model": "smollm2", **patience}
+            spec["connector"] = {**shared, **spec["connector"]}
         started = time.monotonic()
         if spec.get("multiprocess"):
             result = self._run_program(spec)

@@ -214,7 +214,9 @@ class Proof:
                 # While it is so, and with the local cache gone.
                 steps.append(generate(C, reset=True, label=f"{name}, the next request", after=after))
             steps.append(generate(C, before=[["heal"]], hold=True, reset=True, label="all well again"))
-            result = self.matrix.run({"name": f"faults {mode}", "connector": {"codec": "raw", **options}, "steps": steps})
+            # With the waiting times that users have.
+            connector = {"codec": "raw", "progress_timeout": "200ms", "lookup_timeout": "200ms", **options}
+            result = self.matrix.run({"name": f"faults {mode}", "connector": connector, "steps": steps})
             for i in range(len(steps)):
                 self.check(mode, result, "cold", steps[i], i, 256 if i == len(steps) - 1 else None, ROUNDING)
                 if "fault" in steps[i] and i < len(result["steps"]):
@@ -232,8 +234,8 @@ class Proof:
         self.matrix.cluster.heal()
 
     def full(self) -> None:
-        """Arenas of a few blocks: puts are refused, old blocks evicted."""
-        cluster = Cluster(self.matrix._programs, self.matrix.out / "full", "16MiB")
+        """Arenas of two blocks each: puts are refused, old blocks evicted."""
+        cluster = Cluster(self.matrix._programs, self.matrix.out / "full", "8MiB")
         try:
             steps = [generate(A, B, C, label="arena full"), generate(A, settle=True, reset=True, label="arena full, again")]
             result = self.matrix.run({"name": "full", "connector": {"codec": "raw"}, "steps": steps}, cluster)

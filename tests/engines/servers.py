@@ -67,6 +67,7 @@ class Cluster:
         self.nodes: dict[str, Server] = {}
         self.coordinator.start()
         node = ["--coordinator", self.coordinator.data, "--host-bytes", host_bytes, "--prefault=false"]
+        node += ["--part-bytes-max", "4MiB", "--inflight-bytes-max", "64MiB"]
         for name in ("n0", "n1"):
             self.nodes[name] = Server(str(programs / "tokura-node"), node, directory, name)
             try:
