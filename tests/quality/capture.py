@@ -50,7 +50,7 @@ def write(path, model, data):
 
 def make_profile(model, texts, tokura, folder, count):
     """Captures of the first `count` calibration texts and a profile of them, in `folder` unless they are there."""
-    path = folder / f"profile-{count}.tkprofile"
+    path = folder / f"{count}.profile"
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,5 +58,5 @@ def make_profile(model, texts, tokura, folder, count):
     for name, ids in texts.calibration(model, count, CONTEXT + QUERIES).items():
         captures.append(folder / f"{name.replace(':', '-')}.kvcap")
         write(captures[-1], model, capture(model, ids))
-    subprocess.run([tokura, "profile", "--kv", *captures, "--out", path], check=True)
+    subprocess.run([tokura, "profile", *(x for c in captures for x in ("--kv", c)), "--out", path], check=True)
     return path

@@ -1,7 +1,9 @@
 """What may happen to a block of a KV cache: the real encoder and decoder (libtokura_quality), or a control.
 
 A codec's specification is what the tables print:
-    NAME[@block=N][@sinks=N][@profile=NAME]   a preset or "K+V" of the library; defaults 64, 4, the profile made for the model
+    NAME[@block=N][@sinks=N][@edges=N][@profile=NAME]
+        a preset or "K+V" of the library; defaults: blocks of 64 tokens, 4 sinks, the profile made for the model.
+        edges: that many first and last layers of the model as int8 instead
     null                                      nothing at all: every difference has to be exactly 0
     noise/SPEC[/SEED]                         Gaussian noise of the same RMS error as SPEC, per block, head and side
 """
@@ -10,12 +12,14 @@ import ctypes
 import hashlib
 
 import numpy as np
+import torch
 
-BLOCK, SINKS = 64, 4
+BLOCK, SINKS, EDGE_CODEC = 64, 4, b"int8"
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("codec", ctypes.c_char_p), ("profile_path", ctypes.c_char_p), ("layers", ctypes.POINTER(ctypes.c_uint32))] + [
+    _fields_ = [(x, ctypes.c_char_p) for x in ("codec", "profile_path", "edge_codec")]
+    _fields_ += [("layers", ctypes.POINTER(ctypes.c_uint32)), ("edge", ctypes.c_char_p)] + [
         (x, ctypes.c_uint32)
         for x in ("group_layers", "group", "sequences", "heads", "tokens", "head_dim", "block_tokens", "sink_tokens", "first_block", "threads")
     ]  # fmt: skip
@@ -49,6 +53,7 @@ class Codec:
         self.name, *options = spec.split("@")
         options = dict(x.split("=") for x in options)
         self.block, self.sinks = int(options.pop("block", BLOCK)), int(options.pop("sinks", SINKS))
+        self.edges = int(options.pop("edges", 0))
         self.profile = str(profiles.get(options.pop("profile", ""), ""))
         if options:
             raise SystemExit(f"{spec}: unknown option {next(iter(options))}")
@@ -64,7 +69,8 @@ class Codec:
         layers, sequences, heads, tokens, head_dim = k.shape
         for group, members in enumerate(self.config.groups):
             indices = (ctypes.c_uint32 * len(members))(*members)
-            options = Options(self.name.encode(), self.profile.encode(), indices, len(members), group, sequences, heads, tokens, head_dim,
+            edge = bytes(int(min(x, layers - 1 - x) < self.edges) for x in members)
+            options = Options(self.name.encode(), self.profile.encode(), EDGE_CODEC, indices, edge, len(members), group, sequences, heads, tokens, head_dim,
                               self.block, self.sinks, first // self.block, self.threads)  # fmt: skip
             result = self.library.round_trip(options, (k, v, *out))
             self.part_bytes += result.part_bytes
@@ -105,8 +111,8 @@ class Null:
 class Noise:
     """The codec's error with its structure destroyed: Gaussian, of the same RMS per block, head and side; exact tokens stay exact."""
 
-    def __init__(self, codec, seed):
-        self.codec, self.seed, self.spec = codec, seed, f"noise/{codec.spec}" + (f"/{seed}" if seed else "")
+    def __init__(self, codec, seed, device):
+        self.codec, self.seed, self.device, self.spec = codec, seed, device, f"noise/{codec.spec}" + (f"/{seed}" if seed else "")
 
     def reset(self):
         self.codec.reset()
@@ -119,26 +125,28 @@ class Noise:
 
     def round_trip(self, k, v, first):
         decoded = self.codec.round_trip(k, v, first)
-        return tuple(self._noisy(x, y, [self.seed, side, first]) for side, (x, y) in enumerate(zip((k, v), decoded)))
+        return tuple(self._noisy(x, y, (self.seed * 2 + side) << 32 | first) for side, (x, y) in enumerate(zip((k, v), decoded)))
 
     def _noisy(self, exact, decoded, seed):
-        blocks = exact.shape[:3] + (exact.shape[3] // self.codec.block, self.codec.block, exact.shape[4])
-        x, error = (y.astype(np.float32).reshape(blocks) for y in (exact, decoded))
-        error -= x
-        rms = np.sqrt((error**2).mean((4, 5), keepdims=True))
-        touched = (error != 0).any(5, keepdims=True)
-        share = touched.mean(4, keepdims=True)
-        scale = rms / np.sqrt(np.where(share > 0, share, 1))
-        noise = np.random.default_rng(seed).standard_normal(blocks, np.float32)
-        return (x + touched * scale * noise).astype(np.float16).reshape(exact.shape)
+        blocks = (*exact.shape[1:3], exact.shape[3] // self.codec.block, self.codec.block, exact.shape[4])
+        generator = torch.Generator(self.device).manual_seed(seed)
+        out = np.empty_like(exact)
+        for layer in range(len(exact)):
+            x, y = (torch.from_numpy(z[layer]).to(self.device).float().view(blocks) for z in (exact, decoded))
+            error = y - x
+            touched = (error != 0).any(4, keepdim=True)
+            scale = (error.square().mean((3, 4), keepdim=True) / touched.float().mean(3, keepdim=True).clamp(min=1e-9)).sqrt()
+            noise = torch.randn(blocks, generator=generator, device=self.device)
+            out[layer] = (x + touched * scale * noise).half().cpu().numpy().reshape(exact.shape[1:])
+        return out
 
 
-def make(spec, library, config, profiles, threads=1):
+def make(spec, library, config, profiles, threads=1, device="cpu"):
     if spec == "null":
         return Null(config)
     if spec.startswith("noise/"):
         _, inner, *seed = spec.split("/")
-        return Noise(make(inner, library, config, profiles, threads), int(seed[0]) if seed else 0)
+        return Noise(make(inner, library, config, profiles, threads), int(seed[0]) if seed else 0, device)
     return Codec(spec, library, config, profiles, threads)
 
 

@@ -85,30 +85,34 @@ def compare_predictions(model, targets, exact, coded):
 
 
 def bootstrap(values, statistic, rng):
-    """95 % interval of a statistic of [documents, tokens, …], drawing spans of SPAN tokens."""
+    """95 % interval of a function of the mean of [documents, tokens, n] values, drawing spans of SPAN tokens."""
     spans = [x for document in values for x in np.array_split(document, max(1, round(len(document) / SPAN)))]
-    draws = [statistic(np.concatenate([spans[i] for i in rng.integers(0, len(spans), len(spans))])) for _ in range(DRAWS)]
-    return [float(x) for x in np.percentile(draws, [2.5, 97.5])]
+    sums, sizes = np.array([x.sum(0) for x in spans]), np.array([len(x) for x in spans])
+    drawn = rng.integers(0, len(spans), (DRAWS, len(spans)))
+    means = sums[drawn].sum(1) / sizes[drawn].sum(1)[:, None]
+    return [float(x) for x in np.percentile([statistic(x) for x in means], [2.5, 97.5])]
 
 
 def summarize_predictions(tokens, context):
     """tokens: [documents, scored, 4] of compare_predictions; the figures of the tables."""
-    flat = tokens.reshape(-1, 4).astype(np.float64)
-    delta = lambda x: 100 * float(np.expm1((x[:, 1] - x[:, 0]).mean()))
+    tokens = tokens.astype(np.float64)
+    tokens[..., 1] -= tokens[..., 0]
+    flat = tokens.reshape(-1, 4)
+    change = lambda mean: 100 * float(np.expm1(mean[1]))
     out = {
-        "tokens": len(flat), "ppl_exact": float(np.exp(flat[:, 0].mean())), "dppl": delta(flat), "kld": float(flat[:, 2].mean()),
-        "dppl_95": bootstrap(tokens.astype(np.float64), delta, np.random.default_rng(1)),
-        "kld_95": bootstrap(tokens.astype(np.float64), lambda x: x[:, 2].mean(), np.random.default_rng(1)),
+        "tokens": len(flat), "ppl_exact": float(np.exp(flat[:, 0].mean())), "dppl": change(flat.mean(0)), "kld": float(flat[:, 2].mean()),
+        "dppl_95": bootstrap(tokens, change, np.random.default_rng(1)),
+        "kld_95": bootstrap(tokens, lambda mean: mean[2], np.random.default_rng(1)),
         "kld_p999": float(np.percentile(flat[:, 2], 99.9)), "top1": 100 * float(flat[:, 3].mean()),
         "by_kind": {}, "by_position": {},
     }  # fmt: skip
     for n, kind in enumerate(("prose", "code")):
         if len(tokens) > n:
-            out["by_kind"][kind] = delta(tokens[n::2].reshape(-1, 4).astype(np.float64))
+            out["by_kind"][kind] = change(tokens[n::2].reshape(-1, 4).mean(0))
     for begin in (256, 512, 1024, 2048, 4096):
-        part = tokens[:, max(0, begin - context) : max(0, 2 * begin - context)].reshape(-1, 4).astype(np.float64)
+        part = tokens[:, max(0, begin - context) : max(0, 2 * begin - context)].reshape(-1, 4)
         if len(part):
-            out["by_position"][f"{begin}-{2 * begin}"] = delta(part)
+            out["by_position"][f"{begin}-{2 * begin}"] = change(part.mean(0))
     return out
 
 

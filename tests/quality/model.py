@@ -45,6 +45,8 @@ class Config:
 
 
 def find_gguf(name, scratch):
+    if (scratch / "model.gguf").exists():  # put there by hand, where the packages are not to be had
+        return scratch / "model.gguf"
     spec = importlib.util.find_spec(PACKAGES[name])
     if spec is None:
         raise SystemExit(f"the Python package {PACKAGES[name].replace('_', '-')} is not installed; tests/quality/run.sh does that")
@@ -130,7 +132,7 @@ def convert(name, folder):
         heads = {"attn_q": config.q_heads, "attn_k": config.kv_heads}.get(tensor.name.split(".")[-2])
         if fields["general.architecture"] == "llama" and heads:
             value = half_split(value, heads)
-        weights[tensor.name] = torch.from_numpy(np.ascontiguousarray(value, np.float32)).to(torch.bfloat16)
+        weights[tensor.name] = torch.from_numpy(np.array(value, np.float32)).to(torch.bfloat16)
     torch.save(weights, folder / "weights.pt")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     (folder / "config.json").write_text(json.dumps(dataclasses.asdict(config) | {"gguf_sha256": digest}, indent=1) + "\n")

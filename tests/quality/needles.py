@@ -6,6 +6,7 @@ Wrong candidates are the document's four other numbers and five random ones, so 
 """
 
 import numpy as np
+import torch
 
 CITIES = ["Lisbon", "Oslo", "Vienna", "Cairo", "Lima", "Dublin", "Prague", "Madrid", "Athens", "Tokyo", "Berlin", "Rome", "Paris", "Warsaw", "Boston", "Delhi", "Sydney", "Moscow", "London", "Chicago"]  # fmt: skip
 DEPTHS = [0.05, 0.25, 0.5, 0.75, 0.95]
@@ -84,6 +85,6 @@ class Tree:
         used, at = np.unique(rows, return_inverse=True)
         out = []
         for h in range(len(self.ids)):
-            logp = model.log_probabilities(hidden[h, used]).cpu().numpy()
+            logp = model.log_probabilities(hidden[h, torch.from_numpy(used).to(hidden.device)]).cpu().numpy()
             out.append(logp[at, [t[h] for _, t in self.reads]])
         return np.array(out).reshape(len(self.ids), len(DEPTHS), CANDIDATES, DIGITS).sum(-1)

@@ -87,7 +87,7 @@ class Run:
         todo, results = [], {}
         for spec in self.specifications():
             try:
-                codec = codecs.make(spec, self.library, self.model.config, self.profiles, self.args.threads)
+                codec = codecs.make(spec, self.library, self.model.config, self.profiles, self.args.threads, self.args.device)
                 path = self.folder / f"{spec.replace('/', '_')}-{codecs.behaviour(codec, *self.sample)}.json"
             except RuntimeError as error:
                 self.say(f"{spec} left out: {error}")
@@ -129,6 +129,7 @@ def main():
     args.work.mkdir(parents=True, exist_ok=True)
     measure.write_json(args.work / f"figures-{args.scale}.json", figures)
     if args.report:
+        report.keep(figures)
         report.write(args.root / "kernels", figures)
 
 

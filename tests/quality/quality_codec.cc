@@ -17,6 +17,7 @@
 #include "common/status_macros.h"
 #include "kernels/codec.h"
 #include "kernels/part.h"
+#include "kernels/profile.h"
 
 namespace tokura {
 namespace {
@@ -34,11 +35,31 @@ struct Arrays {
   std::byte* v;
 };
 
+// The one profile of a call, or none.
+class CallProfile final : public kernels::ProfileSource {
+ public:
+  static absl::StatusOr<CallProfile> Read(const std::string& path) {
+    CallProfile result;
+    if (!path.empty()) {
+      TOKURA_ASSIGN_OR_RETURN(result.profile_, kernels::Profile::Read(path));
+    }
+    return result;
+  }
+  uint64_t id() const { return profile_ == nullptr ? 0 : profile_->id(); }
+  std::shared_ptr<const kernels::ModelProfile> Find(uint64_t id) const override {
+    return id == this->id() ? profile_ : nullptr;
+  }
+
+ private:
+  std::shared_ptr<const kernels::Profile> profile_;  // owners: this and the call's encoders
+};
+
 // What all blocks of a call have in common.
 struct Job {
   const TokuraQualityOptions& options;
   Arrays in;
   Arrays out;
+  kernels::EncodeOptions encode;  // but for the block's position
 };
 
 // The blocks' sums, in an order that threads do not change.
@@ -102,11 +123,8 @@ absl::StatusOr<BlockResult> RoundTrip(const Job& job, uint32_t sequence, uint32_
   kernels::PartEncoder::Source source;
   source.view = &from;
   source.first_token = block * options.block_tokens;
-  kernels::EncodeOptions encode;
-  encode.codec = options.codec;
-  encode.sink_tokens = options.sink_tokens;
+  kernels::EncodeOptions encode = job.encode;
   encode.block_position = options.first_block + block;
-  encode.record_queries = 1;  // a record of any number of queries has the same size
   TOKURA_ASSIGN_OR_RETURN(
       kernels::PartEncoder encoder,
       kernels::PartEncoder::Create(identity, ShapeOf(options), source, encode, buffer));
@@ -117,7 +135,8 @@ absl::StatusOr<BlockResult> RoundTrip(const Job& job, uint32_t sequence, uint32_
   result.part_bytes = encoder.Finish();
   result.layers_raw = encoder.raw_fallback_layers();
   const auto part = std::span<const std::byte>(buffer).first(result.part_bytes);
-  TOKURA_ASSIGN_OR_RETURN(const kernels::PartReader reader, kernels::PartReader::Open(part));
+  TOKURA_ASSIGN_OR_RETURN(const kernels::PartReader reader,
+                          kernels::PartReader::Open(part, job.encode.profiles));
   TOKURA_RETURN_IF_ERROR(Decode(reader, part, to, source.first_token, &result));
   return result;
 }
@@ -153,13 +172,29 @@ class Worker {
   absl::Status status_;
 };
 
+kernels::EncodeOptions EncodeOptionsOf(const TokuraQualityOptions& options,
+                                       const CallProfile& profile) {
+  kernels::EncodeOptions encode;
+  encode.codec = options.codec;
+  encode.sink_tokens = options.sink_tokens;
+  encode.record_queries = 1;  // a record of any number of queries has the same size
+  for (uint32_t layer = 0; layer < options.group_layers; ++layer) {
+    if (options.edge[layer] != 0) {
+      encode.layer_codecs.push_back({layer, options.edge_codec});
+    }
+  }
+  encode.profiles = &profile;
+  encode.profile = profile.id();
+  return encode;
+}
+
 absl::Status RoundTripAll(const Job& job, TokuraQualityResult* result) {
   const TokuraQualityOptions& options = job.options;
   if (options.block_tokens == 0 || options.tokens % options.block_tokens != 0) {
     return absl::InvalidArgumentError("tokens is no multiple of block_tokens");
   }
   TOKURA_ASSIGN_OR_RETURN(const size_t part_bytes_max,
-                          kernels::PartBytesMax(ShapeOf(options), options.codec));
+                          kernels::PartBytesMax(ShapeOf(options), job.encode));
   const size_t blocks = size_t{options.sequences} * (options.tokens / options.block_tokens);
   std::vector<BlockResult> results(blocks);
   Worker worker(job, part_bytes_max, results);
@@ -185,6 +220,12 @@ std::byte* Bytes(const uint16_t* values) {
   return reinterpret_cast<std::byte*>(const_cast<uint16_t*>(values));
 }
 
+absl::Status Call(const TokuraQualityOptions& options, const Arrays& in, const Arrays& out,
+                  TokuraQualityResult* result) {
+  TOKURA_ASSIGN_OR_RETURN(const CallProfile profile, CallProfile::Read(options.profile_path));
+  return RoundTripAll(Job{options, in, out, EncodeOptionsOf(options, profile)}, result);
+}
+
 }  // namespace
 }  // namespace tokura
 
@@ -193,8 +234,8 @@ extern "C" int tokura_quality_round_trip(const TokuraQualityOptions* options, co
                                          TokuraQualityResult* result) {
   using namespace tokura;
   std::memset(result, 0, sizeof(*result));
-  const Job job{*options, {Bytes(k), Bytes(v)}, {Bytes(k_out), Bytes(v_out)}};
-  const absl::Status status = RoundTripAll(job, result);
+  const absl::Status status =
+      Call(*options, {Bytes(k), Bytes(v)}, {Bytes(k_out), Bytes(v_out)}, result);
   std::snprintf(result->message, sizeof(result->message), "%s", status.ToString().c_str());
   return status.ok() ? 0 : -1;
 }

@@ -10,7 +10,9 @@ extern "C" {
 struct TokuraQualityOptions {
   const char* codec;         // preset or "K+V"
   const char* profile_path;  // a profile file; empty: none
+  const char* edge_codec;    // of layers that `edge` marks
   const uint32_t* layers;    // [group_layers] indices into the arrays' first axis: one layer group
+  const uint8_t* edge;       // [group_layers] 1: coded with edge_codec
   uint32_t group_layers;
   uint32_t group;  // number of the layer group
   uint32_t sequences;

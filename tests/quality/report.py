@@ -1,11 +1,16 @@
-"""Tables and plot of quality.py's figures for kernels/README.md."""
+#!/usr/bin/env python3
+"""Tables and plot of quality.py's figures for kernels/README.md. Alone, writes them again from the kept figures."""
 
 import html
+import json
 import math
+import pathlib
 
 BEGIN, END = "<!-- tests/quality: begin -->", "<!-- tests/quality: end -->"
 PLOT = "quality.svg"
+KEPT = pathlib.Path(__file__).with_name("figures.json")
 WIDTH, HEIGHT, MARGIN = 470, 330, 46  # of one panel
+LETTER = 6.6  # width
 
 
 def line(result):
@@ -18,6 +23,14 @@ def line(result):
 
 def is_control(result):
     return result["codec"] == "null" or result["codec"].startswith("noise/")
+
+
+def is_variant(result):
+    return not is_control(result) and "@" in result["codec"]
+
+
+def is_preset(result):
+    return not is_control(result) and not is_variant(result)
 
 
 def significant(x, digits=2):
@@ -38,15 +51,15 @@ def front(points):
 
 
 def points_of(results, what):
-    return {r["codec"]: (r["bits_per_element"], what(r)) for r in results.values() if not is_control(r) and what(r) > 0}
+    return {r["codec"]: (r["bits_per_element"], what(r)) for r in results.values() if is_preset(r) and what(r) > 0}
 
 
 ATTENTION = ("attention error, median head", lambda r: r["attention"]["median"])
 DIVERGENCE = ("KL divergence of predictions, nats", lambda r: r["predictions"]["kld"])
 
 
-def table(results):
-    on_front = front(points_of(results, ATTENTION[1]))
+def table(results, points):
+    on_front = front(points)
     rows = ["| codec | bits/element | bytes/token | attention error: median head, 95th percentile, worst | ΔPPL % (95 %) | KLD, 99.9th percentile | first choice | needles |",
             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for r in results.values():
@@ -61,7 +74,7 @@ def table(results):
 
 def section(figures):
     s = figures["settings"]
-    lines = [BEGIN,
+    lines = [BEGIN, "",
              f"Scale `{figures['scale']}`: {s['documents']} documents of {s['tokens']} tokens (prose and code by turns), tokens with at least {s['context']} before them; "
              f"needles in {s['needle_documents']} documents each of {', '.join(map(str, s['needle_lengths']))} tokens.", ""]  # fmt: skip
     for model, results in figures["models"].items():
@@ -69,9 +82,10 @@ def section(figures):
         p, n = any_result["predictions"], any_result["needles"]
         lines += [f"**{model}**: perplexity of the exact cache {p['ppl_exact']:.2f} over {p['tokens']} tokens; {n['cells']} needle cells (length × depth) in which the "
                   f"exact cache finds at least 90 %, {n.get('accuracy_exact', 0):.1f} % in all. Bold: on the front of size and attention error.", ""]  # fmt: skip
-        lines += table({k: v for k, v in results.items() if not is_control(v)}) + [""]
-        lines += ["Controls:", ""] + table({k: v for k, v in results.items() if is_control(v)}) + [""]
-    return "\n".join(lines + [f"![Error against size]({PLOT})", END])
+        for title, belongs in (("", is_preset), ("Options:", is_variant), ("Controls:", is_control)):
+            rows = {k: v for k, v in results.items() if belongs(v)}
+            lines += ([title, ""] if title else []) + table(rows, points_of(results, ATTENTION[1])) + [""] if rows else []
+    return "\n".join(lines + [f"![Error against size]({PLOT})", "", END])
 
 
 class Panel:
@@ -90,16 +104,28 @@ class Panel:
     def svg(self, dx, dy):
         out = [f'<g transform="translate({dx},{dy})">', f'<text x="{MARGIN}" y="18" class="title">{html.escape(self.title)}: {self.axis}</text>']
         out += self._grid() + self._front()
-        taken = []
-        for name, point in sorted(self.points.items(), key=lambda p: self.at(*p[1])[1]):
-            x, y = self.at(*point)
-            label = y + 4
-            while any(abs(label - b) < 11 and x - 90 < a < x + 90 for a, b in taken):
-                label += 2
-            taken.append((x, label))
+        for name, (x, y, anchor) in self._labels().items():
             kind = "front" if name in front(self.points) else "off"
-            out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" class="{kind}"/><text x="{x + 7:.1f}" y="{label:.1f}" class="{kind}">{html.escape(name)}</text>')
+            cx, cy = self.at(*self.points[name])
+            out.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="3.5" class="{kind}"/>')
+            out.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{html.escape(name)}</text>')
         return out + ["</g>"]
+
+    def _labels(self):
+        """Where names go: beside their points, up or down as far as it takes not to cover another name or point."""
+        points = {n: self.at(*p) for n, p in self.points.items()}
+        boxes = [(x - 3, x + 3, y) for x, y in points.values()]
+        out = {}
+        for name, (x, y) in sorted(points.items(), key=lambda p: p[1][1]):
+            width = LETTER * len(name)
+            places = [(side, dy) for dy in sorted(range(-40, 44, 4), key=abs) for side in (1, -1)]
+            for side, dy in places:
+                left = x + 7 if side > 0 else x - 7 - width
+                if not any(left < b and a < left + width and abs(y + dy - at) < 10 for a, b, at in boxes if (a, at) != (x - 3, y)):
+                    break
+            boxes.append((left, left + width, y + dy))
+            out[name] = (x + 7 * side, y + dy + 4, "start" if side > 0 else "end")
+        return out
 
     def _grid(self):
         out = []
@@ -107,9 +133,12 @@ class Panel:
             if self.x[0] <= math.log2(bits) <= self.x[1]:
                 x, _ = self.at(bits, 10 ** self.y[0])
                 out.append(f'<line x1="{x:.1f}" y1="30" x2="{x:.1f}" y2="{HEIGHT - MARGIN}"/><text x="{x:.1f}" y="{HEIGHT - MARGIN + 14}" class="tick">{bits:g}</text>')
-        for exponent in range(math.ceil(self.y[0]), math.floor(self.y[1]) + 1):
-            _, y = self.at(2 ** self.x[0], 10.0**exponent)
-            out.append(f'<line x1="{MARGIN}" y1="{y:.1f}" x2="{WIDTH - 10}" y2="{y:.1f}"/><text x="{MARGIN - 5}" y="{y + 4:.1f}" class="tick left">{10.0**exponent:g}</text>')
+        decades = range(math.floor(self.y[0]), math.ceil(self.y[1]) + 1)
+        for value in (factor * 10.0**decade for decade in decades for factor in (1, 3)):
+            if not 10 ** self.y[0] * 0.99 <= value <= 10 ** self.y[1] * 1.01:
+                continue
+            _, y = self.at(2 ** self.x[0], value)
+            out.append(f'<line x1="{MARGIN}" y1="{y:.1f}" x2="{WIDTH - 10}" y2="{y:.1f}"/><text x="{MARGIN - 5}" y="{y + 4:.1f}" class="tick left">{value:g}</text>')
         return out + [f'<text x="{(WIDTH + MARGIN) / 2}" y="{HEIGHT - MARGIN + 30}" class="tick">bits per element, all metadata included</text>']
 
     def _front(self):
@@ -119,7 +148,7 @@ class Panel:
 
 
 STYLE = """<style>
-text { font: 11px sans-serif; fill: #333 } .title { font-weight: bold } .tick { text-anchor: middle; fill: #777 } .left { text-anchor: end }
+text { font: 11px 'DejaVu Sans', sans-serif; fill: #333 } .title { font-weight: bold } .tick { text-anchor: middle; fill: #777 } .left { text-anchor: end }
 line { stroke: #e4e4e4 } polyline { fill: none; stroke: #1f6feb; stroke-width: 1.5 } circle.front { fill: #1f6feb } circle.off { fill: #999 } text.off { fill: #888 }
 </style>"""
 
@@ -142,3 +171,21 @@ def write(folder, figures):
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     readme.write_text(before + section(figures) + after)
     (folder / PLOT).write_text(plot(figures))
+
+
+def keep(figures):
+    """Put the figures where the next report finds them, a result a line."""
+    models = {m: [json.dumps(r) for r in results.values()] for m, results in figures["models"].items()}
+    head = json.dumps({k: v for k, v in figures.items() if k != "models"})[:-1]
+    body = ",\n".join(f"{json.dumps(m)}: [\n" + ",\n".join(rows) + "\n]" for m, rows in models.items())
+    KEPT.write_text(f'{head}, "models": {{\n{body}\n}}}}\n')
+
+
+def kept():
+    figures = json.loads(KEPT.read_text())
+    figures["models"] = {m: {r["codec"]: r for r in results} for m, results in figures["models"].items()}
+    return figures
+
+
+if __name__ == "__main__":
+    write(pathlib.Path(__file__).parents[2] / "kernels", kept())
