@@ -85,7 +85,8 @@ class Table:
                 _ms(median(found.get("acquire_seconds", []))),
                 " ".join(_ms(s) for s in found.get("load_wire_seconds", [])),
                 " ".join(_ms(s) for s in found.get("load_decode_seconds", [])),
-                " ".join(_ms(s) for s in saved.get("counted", {}).get("save_seconds", [])[:2]),
+                # A save may end in the next step, before that loads.
+                " ".join(_ms(step.get("counted", {})["save_seconds"][0]) for step in (saved, loaded) if _saves(step)),
                 same,
             ]
         )
@@ -106,6 +107,10 @@ class Table:
         failed = sum(not good for _, _, good, _ in self._checks)
         print(f"\n{len(self._checks) - failed} passed, {failed} failed")
         return failed
+
+
+def _saves(step: dict[str, Any]) -> bool:
+    return bool(step.get("counted", {}).get("save_seconds"))
 
 
 def _ms(seconds: float | None) -> str:

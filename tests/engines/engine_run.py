@@ -144,6 +144,7 @@ class Run:
 
     def step(self, step: dict[str, Any]) -> dict[str, Any]:
         """Carry out one step of the specification."""
+        before = {name: _copy(value) for name, value in self.counted.items()}
         for operation in step.get("before", ()):
             self.ask_parent(*operation)
         if step.get("hold"):
@@ -154,7 +155,6 @@ class Run:
             self.llm.reset_prefix_cache()
         if step.get("codec"):
             self._set_codec(step["codec"])
-        before = {name: _copy(value) for name, value in self.counted.items()}
         if step.get("fault"):
             self.on_promise = lambda side, state, match: self._interfere(step["fault"], side, state, match)
         prompts = [self.prompt(name, step) for name in step.get("prompts", ())]
