@@ -274,6 +274,13 @@ class Start(ContractCase):
             self.rig()
         self.assertIn("nobody answers", logs.output[0])
 
+    def test_says_that_blocks_may_be_too_large(self):
+        with self.assertLogs("vllm.tokura", "WARNING") as logs:
+            self.rig({"part_bytes_max": 255})
+        self.assertIn("part_bytes_max", logs.output[0])
+        with self.assertNoLogs("vllm.tokura", "WARNING"):
+            self.rig({"part_bytes_max": 256})
+
     def test_options_have_the_clients_names_and_units(self):
         from tokura.vllm.options import parse_options
 
@@ -314,6 +321,7 @@ class Start(ContractCase):
 
         rig = self.rig()
         self.assertEqual(len(fake_tokura.Client.made), 1)
+        rig.workers[0].shutdown()
         rig.workers[0].shutdown()
         self.assertFalse(fake_tokura.Client.made[0].closed)
         rig.scheduler.shutdown()

@@ -17,8 +17,8 @@ from tokura.vllm.compat import (
     SupportsHMA,
 )
 from tokura.vllm.identity import ModelIdentity
-from tokura.vllm.messages import StepPlan, StepReport
-from tokura.vllm.options import Options, parse_options
+from tokura.vllm.messages import NamespaceId, StepPlan, StepReport
+from tokura.vllm.options import PART_BYTES_MAX, Options, parse_options
 from tokura.vllm.pages import PageMap, find_shards
 from tokura.vllm.scheduler import SchedulerSide
 from tokura.vllm.stats import TokuraPromMetrics, TokuraStats
@@ -50,13 +50,15 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         identity = ModelIdentity(options, vllm_config, self._groups, self._parallelism)
         self._head_shards = identity.head_shards
         hash_tokens = _engine_hash_tokens(options, vllm_config, self._groups)
+        whole_block = identity.open(NamespaceId()).block_bytes
         self._client = _share_client(options)
+        self._ended = False
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None
         if is_worker:
             self._worker = WorkerSide(options, identity, self._client)
             return
-        self._say_what_will_be(identity)
+        self._say_what_will_be(identity, whole_block // identity.head_shards)
         self._scheduler = SchedulerSide(
             options,
             identity,
@@ -69,8 +71,17 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             saves=transfer.is_kv_producer,
         )
 
-    def _say_what_will_be(self, identity: ModelIdentity) -> None:
+    def _say_what_will_be(self, identity: ModelIdentity, part_bytes: int) -> None:
         logger.info("Tokura %s: %s", tokura.__version__, identity.describe())
+        part_bytes_max = self._options.part_bytes_max or PART_BYTES_MAX
+        if part_bytes > part_bytes_max:
+            logger.warning(
+                "Blocks of this model have parts of %d bytes before they are encoded, more than "
+                "part_bytes_max (%d): what does not become smaller is not saved. Raise "
+                "part_bytes_max and ring_bytes, or set head_shards or a smaller block_tokens.",
+                part_bytes,
+                part_bytes_max,
+            )
         if not compat.tested_version():
             logger.warning(
                 "Tokura's connector is tested with vLLM %s, not with this version.",
@@ -255,7 +266,10 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return side.counters.take() if side is not None else None
 
     def shutdown(self) -> None:
-        """End everything; no page is read or written after it."""
+        """End everything; no page is read or written after it. Twice does nothing."""
+        if self._ended:
+            return
+        self._ended = True
         if self._worker is not None:
             self._worker.close()
         if self._scheduler is not None:

@@ -56,7 +56,14 @@ class Namespace:
     def __init__(self, spec):
         self.spec = spec
         self.block_tokens = spec.block_tokens
+        self.block_bytes = block_bytes(spec)
         self.fingerprint = hashlib.sha256(repr(asdict(spec)).encode()).digest()
+
+
+def block_bytes(spec):
+    """Raw size of a whole block."""
+    elements = sum(len(g.layers) * g.kv_heads * (g.k_head_dim + g.v_head_dim) for g in spec.groups)
+    return elements * spec.block_tokens * SIZES[spec.dtype]
 
 
 class KeyExtra(NamedTuple):
@@ -409,7 +416,7 @@ def check_against(sources):
 
 
 # Of the stand-in alone.
-_OWN = {"Store", "check_against", "parts", "addresses", "run"} | {
+_OWN = {"Store", "block_bytes", "check_against", "parts", "addresses", "run"} | {
     "Future.__init__",
     "Lease.__init__",
     "Match.__init__",
