@@ -170,11 +170,41 @@ void ScatterRaw(const SideAccess& access, TokenRange range, const std::byte* in)
   Move<Direction::kScatter>(access, range, const_cast<std::byte*>(in));
 }
 
+namespace {
+
+// Calls visit(rows in the engine's memory, elements, elements before them) for runs of contiguous
+// elements, where channels are contiguous.
+template <typename Visit>
+void ForEachContiguous(const SideAccess& access, TokenRange range, const Visit& visit) {
+  if (access.dim == 0) {
+    return;
+  }
+  const auto row_bytes = static_cast<int64_t>(access.dim * DTypeBytes(access.dtype));
+  ForEachRun(access, range, [&](std::byte* strided, uint32_t run, uint32_t done) {
+    const size_t before = size_t{done} * access.dim;
+    if (access.token_stride == row_bytes) {
+      visit(strided, size_t{run} * access.dim, before);
+      return;
+    }
+    for (uint32_t t = 0; t < run; ++t) {
+      visit(strided + static_cast<int64_t>(t) * access.token_stride, size_t{access.dim},
+            before + size_t{t} * access.dim);
+    }
+  });
+}
+
+}  // namespace
+
 // A row of the widest head fits the tile: kHeadDimMax fp32 elements are 32 KiB, so the buffer is
 // sized for that and the tile is a soft limit.
 void GatherFloat(const SideAccess& access, TokenRange range, float* out) {
   if (access.dtype == DType::kFloat32) {
     return GatherRaw(access, range, reinterpret_cast<std::byte*>(out));
+  }
+  if (HasContiguousChannels(access)) {
+    return ForEachContiguous(access, range, [&](const std::byte* in, size_t count, size_t before) {
+      ToFloat(access.dtype, in, count, out + before);
+    });
   }
   alignas(64) std::array<std::byte, 4 * kTileBytes> tile;
   ForEachTile(access, range, kTileBytes, [&](TokenRange piece, uint32_t done) {
@@ -187,6 +217,11 @@ void GatherFloat(const SideAccess& access, TokenRange range, float* out) {
 void ScatterFloat(const SideAccess& access, TokenRange range, const float* in) {
   if (access.dtype == DType::kFloat32) {
     return ScatterRaw(access, range, reinterpret_cast<const std::byte*>(in));
+  }
+  if (HasContiguousChannels(access)) {
+    return ForEachContiguous(access, range, [&](std::byte* out, size_t count, size_t before) {
+      FromFloat(access.dtype, in + before, count, out);
+    });
   }
   alignas(64) std::array<std::byte, 4 * kTileBytes> tile;
   ForEachTile(access, range, kTileBytes, [&](TokenRange piece, uint32_t done) {
