@@ -136,6 +136,9 @@ void AppendGuide(uint32_t n, std::span<const double> hessian, GuideArrays* out) 
 
 void MakeTokenGuides(const TokenGuideInput& input, GuideArrays* out) {
   out->Clear();
+  if (input.tokens == 0) {
+    return;
+  }
   const size_t count = input.k_dim == 0 ? 0 : input.queries.size() / input.k_dim;
   const size_t runs = (size_t{input.tokens} + kGuideTokens - 1) / kGuideTokens;
   std::vector<double> sums(runs * kGuideTokens * kGuideTokens);

@@ -81,7 +81,8 @@ KernelSet Complete(const KernelSet& kernels) {
   return complete;
 }
 
-// Calls visit(first, end, exact channels before it) for each run of coded channels of a row.
+// Calls visit(first, end, exact channels before it) for each run of coded channels of a row; none
+// is empty.
 template <typename Visit>
 void ForEachCodedRun(const SideTask& task, const Visit& visit) {
   const uint32_t outliers = OutlierChannels(task.side, task.shape.dim);
@@ -90,10 +91,14 @@ void ForEachCodedRun(const SideTask& task, const Visit& visit) {
   for (uint32_t i = 0; i < outliers; ++i) {
     const uint32_t channel = task.profile.outliers[i];
     TOKURA_CHECK(channel >= first && channel < end);
-    visit(first, channel, i);
+    if (channel != first) {
+      visit(first, channel, i);
+    }
     first = channel + 1;
   }
-  visit(first, end, outliers);
+  if (first != end) {
+    visit(first, end, outliers);
+  }
 }
 
 // Splits `x` [count, dim] into coded channels, [count, dim - exact], and the others as elements.

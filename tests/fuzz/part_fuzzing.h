@@ -12,6 +12,7 @@
 #include "common/crc32c.h"
 #include "kernels/format.h"
 #include "kernels/part.h"
+#include "tests/unit/kernels/test_profile.h"
 
 namespace tokura::kernels {
 
@@ -88,11 +89,14 @@ inline void DecodeFuzzed(const std::string& codec, const uint8_t* data, size_t s
   const KvView view =
       ContiguousView(dtype, 2, dim, tokens, {{memory.data(), memory.data() + memory.size() / 2}});
   const PartShape shape{dtype, 1, 2, dim, dim, tokens};
+  const TestProfiles profiles(dim, dim);
   EncodeOptions options;
   options.codec = codec;
   options.record = EncodeOptions::Record::kSkip;
+  options.profiles = &profiles;
+  options.profile = TestProfile::kId;
   std::vector<std::byte> part = EncodeOneLayer(shape, view, options);
-  const auto reader = PartReader::Open(part);
+  const auto reader = PartReader::Open(part, &profiles);
   TOKURA_CHECK(reader.ok());
   // Bytes as XOR, so that zeros keep a structure that took the encoder many fields to make.
   const size_t layer_at = reader->info().layer_offset[0];
@@ -120,11 +124,14 @@ inline void EncodeFuzzed(const std::string& codec, const uint8_t* data, size_t s
   const KvView view =
       ContiguousView(dtype, 1, dim, tokens, {{memory.data(), memory.data() + memory.size() / 2}});
   const PartShape shape{dtype, 1, 1, dim, dim, tokens};
+  const TestProfiles profiles(dim, dim);
   EncodeOptions options;
   options.codec = codec;
+  options.profiles = &profiles;
+  options.profile = TestProfile::kId;
   const std::vector<std::byte> part = EncodeOneLayer(shape, view, options);
   TOKURA_CHECK(VerifyPart(part).ok());
-  const auto reader = PartReader::Open(part);
+  const auto reader = PartReader::Open(part, &profiles);
   std::vector<std::byte> decoded(memory.size());
   const KvView target = ContiguousView(dtype, 1, dim, tokens,
                                        {{decoded.data(), decoded.data() + decoded.size() / 2}});

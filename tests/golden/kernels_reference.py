@@ -432,7 +432,7 @@ def stored_profile(layer, head, k_dim, v_dim):
     return {
         "smooth": [1 + (mix + c % half) % 5 / 2 for c in range(k_dim)],
         "k_outliers": sorted((mix + i) % half + side * half for i in range(pairs) for side in (0, 1)),
-        "v_outliers": sorted((mix + 3 * i) % v_dim for i in range(2 * ((v_dim + 127) // 128))),
+        "v_outliers": sorted((mix + 2 + i) % v_dim for i in range(2 * ((v_dim + 127) // 128))),
         "guide": ([(step * i + 3) % k_dim for i in range(k_dim)],
                   lambda i, j: ((i * 31 + j * 17) % 9 - 4) / 16),
         "seed": 0x0123456789ABCDEF + layer * 16 + head,

@@ -172,6 +172,13 @@ TEST(TokenGuides, LowerTheErrorOfOutputs) {
   EXPECT_LT(error_of(Rounding::kGuidedByToken), 0.6 * error_of(Rounding::kNearest));
 }
 
+TEST(TokenGuides, OfNoTokensAreEmpty) {
+  GuideArrays guide;
+  MakeTokenGuides({nullptr, 0, 8, Queries(2, 8)}, &guide);
+  EXPECT_TRUE(guide.order.empty());
+  EXPECT_TRUE(guide.factors.empty());
+}
+
 TEST(TokenGuides, WithoutQueriesRoundToNearest) {
   const Floats keys(10 * 8, 1.0f);
   GuideArrays guide;

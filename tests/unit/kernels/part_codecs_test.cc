@@ -100,6 +100,20 @@ TEST(PartCodecs, EveryPresetRoundTripsAndTouchesNothingElse) {
   }
 }
 
+TEST(PartCodecs, BlocksOfSinksAloneAreExact) {
+  TestRandom random(9);
+  KvBuffer source(Layout::kContiguous, {DType::kFloat16, 1, 1, 64, 64, 4, 4});
+  source.Randomize(random);
+  const TestProfiles profiles(64, 64);
+  for (const CodecPreset& preset : CodecPresets()) {
+    const std::vector<std::byte> part = Encode(source, {WithProfile(preset.name, &profiles), 4});
+    ASSERT_TRUE(VerifyPart(part).ok()) << preset.name;
+    KvBuffer target(Layout::kContiguous, source.shape());
+    ASSERT_TRUE(Decode(part, target, 0, 0, &profiles).ok()) << preset.name;
+    source.ForEach([&](const At& at) { ASSERT_EQ(target.Bits(at), source.Bits(at)); });
+  }
+}
+
 TEST(PartCodecs, NeedTheirProfileToEncode) {
   KvBuffer source(Layout::kContiguous, {});
   const PartShape shape = ShapeOf(source.shape(), 64, 1);

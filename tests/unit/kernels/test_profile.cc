@@ -43,7 +43,7 @@ const TestProfile::Arrays& TestProfile::ArraysOf(const ProfileSlot& slot) const 
   }
   std::sort(a->k_outliers.begin(), a->k_outliers.end());
   for (uint32_t i = 0; i < OutlierChannels(side, v_dim_); ++i) {
-    a->v_outliers.push_back(static_cast<uint16_t>((mix + 3 * i) % v_dim_));
+    a->v_outliers.push_back(static_cast<uint16_t>((mix + 2 + i) % v_dim_));
   }
   std::sort(a->v_outliers.begin(), a->v_outliers.end());
   uint32_t step = 7;
