@@ -100,6 +100,37 @@ void ServerConnection::OnRequest(net::ServerChannel&, const net::FrameHeader& fr
   ServerContext& server = context();
   const TimePoint arrived = loop_->executor().Now();
   server.metrics.RequestStarted();
+  if (frame.op == net::Op::kInventory && !node_.empty() && !draining_) {
+    HoldInventory(frame, body, arrived);
+  } else {
+    AnswerNow(frame, body, arrived);
+  }
+}
+
+void ServerConnection::HoldInventory(const net::FrameHeader& frame, std::span<const std::byte> body,
+                                     TimePoint arrived) {
+  AnswerInventory();  // An earlier one: batches are taken in order.
+  batch_ = Batch{frame, {body.begin(), body.end()}, arrived};
+  if (!std::exchange(queued_, true)) {
+    loop_->QueueInventory(id_);
+  }
+}
+
+void ServerConnection::TakeInventoryTurn() {
+  queued_ = false;
+  AnswerInventory();
+}
+
+void ServerConnection::AnswerInventory() {
+  if (batch_.has_value()) {
+    const Batch batch = *std::exchange(batch_, std::nullopt);
+    AnswerNow(batch.frame, batch.body, batch.arrived);
+  }
+}
+
+void ServerConnection::AnswerNow(const net::FrameHeader& frame, std::span<const std::byte> body,
+                                 TimePoint arrived) {
+  ServerContext& server = context();
   absl::StatusOr<ReplyBody> reply = ReplyBody();
   if (draining_) {
     reply = absl::UnavailableError("this coordinator is draining");
@@ -110,7 +141,7 @@ void ServerConnection::OnRequest(net::ServerChannel&, const net::FrameHeader& fr
     }
     reply = waits;
   } else {
-    reply = Answer({role_, id_, arrived}, frame.op, body);
+    reply = Answer({role_, id_, loop_->executor().Now()}, frame.op, body);
   }
   if (reply.ok()) {
     channel_->Reply(frame, absl::OkStatus(), reply->get());
@@ -178,6 +209,7 @@ void ServerConnection::OnClosed(net::ServerChannel&, absl::Status why) {
   const std::shared_ptr<ServerConnection> self = shared_from_this();
   ServerContext& server = context();
   closed_ = true;
+  batch_.reset();
   server.watches->ConnectionClosed(id_);
   if (welcomed_) {
     --server.connections;

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/net/channel.h"
@@ -39,6 +41,8 @@ class ServerConnection final : public net::ServerChannelOwner,
   // A watch of this connection is over: answer it with what is current, or with why there is
   // nothing.
   void AnswerWatch(const Watch& watch, const absl::Status& why);
+  // Its turn in the loop's queue: take in the batch of inventory that waits, if one still does.
+  void TakeInventoryTurn();
   // Say GOODBYE and close once what was answered is sent. New requests are refused from here on.
   void Drain();
   void Abort();
@@ -50,12 +54,25 @@ class ServerConnection final : public net::ServerChannelOwner,
   // OK: the watch has been answered, or will be by AnswerWatch.
   absl::Status StartWatch(const net::FrameHeader& frame, std::span<const std::byte> body);
   void OnCancel(std::span<const std::byte> body);
+  // Let the batch wait for its turn.
+  void HoldInventory(const net::FrameHeader& frame, std::span<const std::byte> body,
+                     TimePoint arrived);
+  void AnswerInventory();
+  void AnswerNow(const net::FrameHeader& frame, std::span<const std::byte> body, TimePoint arrived);
 
   const std::shared_ptr<ServerLoop> loop_;
   const uint64_t id_;
   std::unique_ptr<net::ServerChannel> channel_;
   Role role_ = Role::kClient;
   std::string node_;  // registered here; empty: none
+  // The one batch that may wait; a sender with more under way has lost the answer to the first.
+  struct Batch {
+    net::FrameHeader frame;
+    std::vector<std::byte> body;
+    TimePoint arrived;
+  };
+  std::optional<Batch> batch_;
+  bool queued_ = false;  // in the loop's queue
   bool welcomed_ = false;
   bool draining_ = false;
   bool closed_ = false;

@@ -33,6 +33,31 @@ void ServerLoop::Tick() {
   });
 }
 
+void ServerLoop::QueueInventory(uint64_t connection) {
+  inventory_.push_back(connection);
+  if (inventory_.size() == 1) {
+    PostInventory();
+  }
+}
+
+void ServerLoop::PostInventory() {
+  executor().Post([weak = weak_from_this()] {
+    if (auto self = weak.lock()) {
+      self->TakeInventory();
+    }
+  });
+}
+
+void ServerLoop::TakeInventory() {
+  if (const std::shared_ptr<ServerConnection> connection = Find(inventory_.front())) {
+    connection->TakeInventoryTurn();
+  }
+  inventory_.pop_front();
+  if (!inventory_.empty()) {
+    PostInventory();
+  }
+}
+
 net::ConnectionHandler* ServerLoop::Accept(std::unique_ptr<net::Connection> connection) {
   if (context_->draining.load() ||
       connections_.size() >= context_->options.connections_max + kRefusedPolitelyMax) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +38,9 @@ class ServerLoop : public std::enable_shared_from_this<ServerLoop> {
   std::shared_ptr<ServerConnection> Find(uint64_t id) const;
   // The index may have work.
   void WakeMaintenance() { maintenance_->Wake(); }
+  // A batch of inventory waits at this connection: it gets a turn of its own, so that a lookup
+  // waits for one batch at most, however many nodes send theirs.
+  void QueueInventory(uint64_t connection);
   ServerContext& context() { return *context_; }
   Executor& executor() { return transport_.executor(); }
   // For ServerConnection: it has closed, or is being destroyed.
@@ -45,6 +49,8 @@ class ServerLoop : public std::enable_shared_from_this<ServerLoop> {
 
  private:
   void Tick();
+  void PostInventory();
+  void TakeInventory();
   void FinishDrainIfIdle();
   // What a connection's handlers do may remove it from the map: visit a copy.
   void ForEach(const std::function<void(ServerConnection&)>& visit);
@@ -53,6 +59,8 @@ class ServerLoop : public std::enable_shared_from_this<ServerLoop> {
   net::Transport& transport_;
   const std::shared_ptr<ServerMaintenance> maintenance_;  // owners: this and its posted slices
   std::map<uint64_t, std::shared_ptr<ServerConnection>> connections_;  // owners: see the class
+  std::deque<uint64_t>
+      inventory_;  // connections with a batch, one each; not empty: a task is posted
   uint64_t last_id_ = 0;
   size_t alive_ = 0;  // connections not destroyed yet
   Task drained_;

@@ -168,6 +168,38 @@ TEST_F(ServerClusterTest, ANodeThatComesBackOnANewConnectionKeepsItsInventory) {
   EXPECT_EQ(Prefix(client, 1, 4), 4u);
 }
 
+TEST_F(ServerClusterTest, ALookupDoesNotWaitForTheBatchesThatCameBeforeIt) {
+  StartCoordinator(SmallOptions());
+  TestNode a = StartNode("node-a", 10);
+  TestNode b = StartNode("node-b", 20);
+  TestPeer& client = Connect();
+  const TestPeer::Sent first = a.peer->Send(net::Op::kInventory, a.Holds(1, 0, 4));
+  const TestPeer::Sent second = b.peer->Send(net::Op::kInventory, b.Holds(1, 0, 4));
+  EXPECT_EQ(Prefix(client, 1, 4), 0u) << "it arrived with them, and had its turn before them";
+  EXPECT_FALSE(Await(first).As<proto::InventoryReply>().send_snapshot());
+  EXPECT_FALSE(Await(second).As<proto::InventoryReply>().send_snapshot());
+  EXPECT_EQ(Prefix(client, 1, 4), 4u);
+}
+
+TEST_F(ServerClusterTest, BatchesOfOneConnectionAreTakenInOrder) {
+  StartCoordinator(SmallOptions());
+  TestNode node = StartNode("node-a", 10);
+  TestPeer& client = Connect();
+  std::vector<TestPeer::Sent> sent;
+  for (uint32_t block = 0; block < 4; ++block) {
+    sent.push_back(node.peer->Send(net::Op::kInventory, node.Holds(1, block, 1)));
+  }
+  for (const TestPeer::Sent& batch : sent) {
+    EXPECT_FALSE(Await(batch).As<proto::InventoryReply>().send_snapshot()) << "a gap";
+  }
+  EXPECT_EQ(Prefix(client, 1, 4), 4u);
+  // One that still waits when its connection ends is as if it had not come.
+  node.peer->Send(net::Op::kInventory, node.Holds(2, 0, 1));
+  node.peer->Close(net::CloseMode::kAbort);
+  RunFor(milliseconds(20));
+  EXPECT_EQ(Prefix(client, 1, 4), 4u);
+}
+
 TEST_F(ServerClusterTest, WhatANodeWithoutConnectionHoldsIsNeitherPreferredNorEnough) {
   StartCoordinator(SmallOptions());
   TestNode lost = StartNode("node-a", 10);
