@@ -5,7 +5,7 @@
 # run again: only what is missing or has changed is measured. OMP_NUM_THREADS and --threads: no more than there are free cores.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-root=$PWD work=$PWD/build/quality
+root=$PWD work=$PWD/build/quality build=$PWD/build/quality-build
 
 say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
 
@@ -38,8 +38,8 @@ texts() {
 build() {
   say "Building"
   local log=$work/build.log
-  { cmake -S "$root" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTOKURA_TESTS=ON -DTOKURA_QUALITY=ON &&
-    cmake --build "$work/build" --target tokura_quality tokura; } >"$log" 2>&1 || { grep -E 'rror|FAILED' "$log" | head -n 40 >&2; exit 1; }
+  { cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTOKURA_TESTS=ON -DTOKURA_QUALITY=ON &&
+    cmake --build "$build" --target tokura_quality tokura; } >"$log" 2>&1 || { grep -E 'rror|FAILED' "$log" | head -n 40 >&2; exit 1; }
 }
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
@@ -48,7 +48,7 @@ python_packages
 texts
 build
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-paths=(--work "$work" --library "$work/build/lib/libtokura_quality.so" --tokura "$work/build/bin/tokura" --texts "$work/texts")
+paths=(--work "$work" --library "$build/lib/libtokura_quality.so" --tokura "$build/bin/tokura" --texts "$work/texts")
 say "Testing the harness"
 "$work/venv/bin/python" -B "$root/tests/quality/harness_test.py" "${paths[@]}"
 say "Measuring"
