@@ -80,6 +80,8 @@ constexpr CodecSide kChannel2 = Channels(2, 32);
 
 constexpr std::string_view kChannelText4 =
     "4-bit asymmetric per channel, groups of up to 64 tokens";
+constexpr std::string_view kChannelText3 =
+    "3-bit asymmetric per channel, groups of up to 64 tokens";
 constexpr std::string_view kChannelText2 =
     "2-bit asymmetric per channel, groups of up to 32 tokens";
 constexpr std::string_view kTokenText4 = "4-bit asymmetric per token, groups of up to 128 channels";
@@ -119,6 +121,7 @@ constexpr CodecPreset kPresets[] = {
      "3-bit asymmetric per token, rounding guided (profile)"},
     {"mla_fp8", kLatentSide, kRawSide,
      "float8 e4m3, groups of 128 channels; the last 64 channels as produced", "as produced"},
+    {"kivi3", kChannel3, kToken3, kChannelText3, kTokenText3},
 };
 
 constexpr uint32_t kOutlierSpan = 128;

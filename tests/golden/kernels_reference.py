@@ -54,6 +54,7 @@ EXAMPLES = [
     ("kivi3rv_float32", "kivi3rv", FLOAT32, 1, SMALL),
     ("mla_fp8_bfloat16", "mla_fp8", BFLOAT16, 0, LATENT),
     ("kivi4_int8_float16", "kivi4,int8", FLOAT16, 0, SMALL),
+    ("kivi3_bfloat16", "kivi3", BFLOAT16, 0, LARGE),
 ]
 
 
@@ -471,6 +472,7 @@ CODECS = {
     "kivi4rv": (GUIDED4, GUIDED_V4),
     "kivi3rv": (GUIDED3, GUIDED_V3),
     "mla_fp8": (Side(2, 8, 1, tail=64, group_max=128, group_split=128), RAW),
+    "kivi3": (Side(1, 3, 2, 1, group_max=64, group_split=64), TOKEN3),
 }
 
 

@@ -70,6 +70,7 @@ constexpr Example kExamples[] = {
     {"kivi3rv_float32", "kivi3rv", DType::kFloat32, 1},
     {"mla_fp8_bfloat16", "mla_fp8", DType::kBFloat16, 0, kLatent},
     {"kivi4_int8_float16", "kivi4", DType::kFloat16, 0, kSmall, "int8"},
+    {"kivi3_bfloat16", "kivi3", DType::kBFloat16, 0, kLarge},
 };
 
 // Element values are ((i · 37) mod 101 − 50) / 8 for the i-th element in the order (layer, head, K
