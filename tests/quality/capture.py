@@ -49,14 +49,15 @@ def write(path, model, data):
 
 
 def make_profile(model, texts, tokura, folder, count):
-    """Captures of the first `count` calibration texts and a profile of them, in `folder` unless they are there."""
+    """Captures of the first `count` calibration texts, and a profile of them that is not older than the program; its path."""
     path = folder / f"{count}.profile"
-    if path.exists():
+    if path.exists() and path.stat().st_mtime > tokura.stat().st_mtime:
         return path
     folder.mkdir(parents=True, exist_ok=True)
     captures = []
     for name, ids in texts.calibration(model, count, CONTEXT + QUERIES).items():
-        captures.append(folder / f"{name.replace(':', '-')}.kvcap")
-        write(captures[-1], model, capture(model, ids))
-    subprocess.run([tokura, "profile", *(x for c in captures for x in ("--kv", c)), "--out", path], check=True)
+        captures += ["--kv", folder / f"{name.replace(':', '-')}.kvcap"]
+        if not captures[-1].exists():
+            write(captures[-1], model, capture(model, ids))
+    subprocess.run([tokura, "profile", *captures, "--out", path], check=True)
     return path

@@ -4,7 +4,9 @@
 import argparse
 import pathlib
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 import torch
@@ -160,6 +162,18 @@ class Statistics(unittest.TestCase):
     def test_the_front_has_what_nothing_beats(self):
         points = {"a": (4, 1.0), "b": (4, 2.0), "c": (8, 0.5), "d": (9, 0.6), "e": (3, 3.0)}
         self.assertEqual(report.front(points), {"a", "c", "e"})
+
+
+    def test_figures_that_were_not_measured_again_are_kept(self):
+        result = lambda codec, bits: {codec: {"codec": codec, "bits_per_element": bits}}
+        old = {"scale": "large", "models": {"a": result("x", 1) | result("y", 2), "b": result("x", 3)}}
+        new = {"scale": "large", "models": {"a": result("y", 4)}}
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(report, "KEPT", pathlib.Path(folder) / "figures.json"):
+            self.assertEqual(report.merged(new), new)
+            report.keep(old)
+            self.assertEqual(report.kept(), old)
+            self.assertEqual(report.merged(new)["models"], {"a": result("x", 1) | result("y", 4), "b": result("x", 3)})
+            self.assertEqual(report.merged(new | {"scale": "quick"})["models"], new["models"])
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ def main():
     args.work.mkdir(parents=True, exist_ok=True)
     measure.write_json(args.work / f"figures-{args.scale}.json", figures)
     if args.report:
+        figures = report.merged(figures)
         report.keep(figures)
         report.write(args.root / "kernels", figures)
 

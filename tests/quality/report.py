@@ -181,6 +181,15 @@ def keep(figures):
     KEPT.write_text(f'{head}, "models": {{\n{body}\n}}}}\n')
 
 
+def merged(figures):
+    """With kept figures of the same scale for models and codecs that were not measured this time."""
+    old = kept() if KEPT.exists() else {"models": {}}
+    if old.get("scale") != figures["scale"]:
+        return figures
+    names = [*old["models"], *(m for m in figures["models"] if m not in old["models"])]
+    return figures | {"models": {m: old["models"].get(m, {}) | figures["models"].get(m, {}) for m in names}}
+
+
 def kept():
     figures = json.loads(KEPT.read_text())
     figures["models"] = {m: {r["codec"]: r for r in results} for m, results in figures["models"].items()}
