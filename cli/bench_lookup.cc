@@ -207,6 +207,7 @@ class LookupBench {
     // A coordinator of its own, which has not grown before.
     TOKURA_ASSIGN_OR_RETURN(const auto bed, LookupBed::Start());
     TOKURA_RETURN_IF_ERROR(bed->Grow(kInventoryBlocks));
+    TOKURA_ASSIGN_OR_RETURN(const auto split, CpuSplit::Create({bed->coordinator_pid()}));
     TOKURA_ASSIGN_OR_RETURN(auto rows, MeasureAbsorption(*bed, options_.progress));
     Add(std::move(rows));
     return absl::OkStatus();
