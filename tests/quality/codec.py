@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 BLOCK, SINKS, EDGE_CODEC = 64, 4, b"int8"
+POSITION_BITS = 20  # of a seed for noise, of which a generator on the CPU takes 32 bits
 
 
 class Options(ctypes.Structure):
@@ -125,7 +126,7 @@ class Noise:
 
     def round_trip(self, k, v, first):
         decoded = self.codec.round_trip(k, v, first)
-        return tuple(self._noisy(x, y, (self.seed * 2 + side) << 32 | first) for side, (x, y) in enumerate(zip((k, v), decoded)))
+        return tuple(self._noisy(x, y, (self.seed * 2 + side) << POSITION_BITS | first) for side, (x, y) in enumerate(zip((k, v), decoded)))
 
     def _noisy(self, exact, decoded, seed):
         blocks = (*exact.shape[1:3], exact.shape[3] // self.codec.block, self.codec.block, exact.shape[4])
