@@ -1,7 +1,9 @@
 #include "cli/bench_soak.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "cli/table.h"
 #include "common/config.h"
 #include "common/status_macros.h"
+#include "common/stop_signals.h"
 #include "common/time.h"
 #include "tokura/client.h"
 
@@ -28,6 +31,7 @@ struct SoakFlags {
   int64_t chains = 64;
   uint64_t block_bytes = uint64_t{256} << 10;
   bool verify = false;
+  Duration slack = SoakOptions().slack;
   std::string json_path;
 };
 
@@ -44,17 +48,23 @@ absl::Status Check(const SoakFlags& flags) {
   if (flags.block_bytes < 1 || flags.block_bytes > kBlockBytesMax) {
     return absl::InvalidArgumentError("--block-bytes must be 1 to 8MiB");
   }
+  if (flags.slack < Duration::zero()) {
+    return absl::InvalidArgumentError("--slack must not be negative");
+  }
   return absl::OkStatus();
 }
 
 void AddFlags(OptionTable* options, SoakFlags* flags) {
   AddServerFlags(options, &flags->nodes, &flags->coordinators);
-  options->AddDouble("seconds", &flags->seconds, "how long");
+  options->AddDouble("seconds", &flags->seconds,
+                     "how long at most; Ctrl-C or SIGTERM end it before");
   options->AddInt("threads", &flags->threads, "threads that call the client at the same time");
   options->AddInt("chains", &flags->chains, "different sequences, of eight blocks each");
   options->AddBytes("block-bytes", &flags->block_bytes, "raw size of a block, rounded up to 4KiB");
   options->AddString("tenant", &flags->tenant, "tenant");
   options->AddBool("verify", &flags->verify, "check every byte, codec and declared error");
+  options->AddDuration("slack", &flags->slack,
+                       "a call that takes longer than its deadline by more hangs");
   options->AddString("json", &flags->json_path,
                      "write the result to this file; - for stdout alone");
   options->AddExample(
@@ -81,14 +91,16 @@ std::string ReportText(const SoakReport& report) {
   return text;
 }
 
-absl::StatusOr<SoakReport> Soak(const SoakFlags& flags) {
+absl::StatusOr<SoakReport> Soak(const SoakFlags& flags, const std::atomic<bool>& stop) {
   SoakOptions soak;
+  soak.maybe_stop = &stop;
   soak.content.tenant = flags.tenant;
   soak.content.block_bytes = flags.block_bytes;
   soak.content.chains = static_cast<uint32_t>(flags.chains);
   soak.run_time =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(flags.seconds));
   soak.threads = static_cast<uint32_t>(flags.threads);
+  soak.slack = flags.slack;
   soak.verify = flags.verify ? SoakVerify::kYes : SoakVerify::kNo;
   ClientOptions options;
   options.nodes = flags.nodes;
@@ -104,6 +116,27 @@ absl::StatusOr<SoakReport> Soak(const SoakFlags& flags) {
                  [&](std::string_view what) { progress.Update(what); });
 }
 
+// The same until a signal asks it to end, which it does soon and with its report; one more signal
+// ends the process at once.
+absl::StatusOr<SoakReport> SoakUntilSignal(const SoakFlags& flags) {
+  const StopSignals signals;
+  signals.Block();
+  std::atomic<bool> stop{false};
+  absl::StatusOr<SoakReport> report = absl::UnknownError("not run");
+  std::thread thread([&] {
+    report = Soak(flags, stop);
+    if (!stop.exchange(true)) {
+      StopSignals::Raise();
+    }
+  });
+  signals.WaitForOne();
+  if (!stop.exchange(true)) {
+    signals.LetThrough();
+  }
+  thread.join();
+  return report;
+}
+
 }  // namespace
 
 int RunBenchSoak(const std::vector<std::string>& args) {
@@ -115,7 +148,7 @@ int RunBenchSoak(const std::vector<std::string>& args) {
   if (const auto outcome = options.Parse(args); !outcome.run) {
     return outcome.exit_code;
   }
-  const auto report = Soak(flags);
+  const auto report = SoakUntilSignal(flags);
   if (!report.ok()) {
     return Fail("bench soak", report.status());
   }

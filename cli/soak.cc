@@ -51,7 +51,7 @@ class SoakWorker {
   }
 
   void RunUntil(TimePoint end, const std::function<void(std::string_view)>& progress) {
-    for (uint64_t step = 0; clock_.Now() < end; ++step) {
+    for (uint64_t step = 0; clock_.Now() < end && !Stopped(); ++step) {
       Step(step);
       progress(absl::StrCat(report_.ops, " calls of one thread, ", report_.hits, " blocks hit, ",
                             report_.wrong, " wrong, ", report_.hung, " hung"));
@@ -68,6 +68,8 @@ class SoakWorker {
     BlockPages pages;
     std::optional<uint32_t> checksum;
   };
+
+  bool Stopped() const { return options_.maybe_stop != nullptr && *options_.maybe_stop; }
 
   uint64_t Random(uint64_t step, uint64_t salt) const { return Mix(Mix(index_ + 1, step), salt); }
 

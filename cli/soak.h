@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,6 +22,7 @@ enum class SoakVerify { kNo, kYes };
 struct SoakOptions {
   SoakContent::Options content;
   Duration run_time = std::chrono::seconds(10);
+  const std::atomic<bool>* maybe_stop = nullptr;  // ends it before its time, once true; borrowed
   uint32_t threads = 4;
   SoakVerify verify = SoakVerify::kYes;
   // Deadlines given with the calls; removing has the client's own.
@@ -68,9 +70,9 @@ class RecoveryWatch {
   std::vector<double> recovery_ms_ TOKURA_GUARDED_BY(mutex_);
 };
 
-// Put, get, look up and remove blocks from several threads until the time is over, whatever happens
-// to the nodes, and check every byte that comes back. `progress` is called by one thread now and
-// then.
+// Put, get, look up and remove blocks from several threads until it is time to end, whatever
+// happens to the nodes, and check every byte that comes back. `progress` is called by one thread
+// now and then.
 SoakReport RunSoak(Client& client, const SoakOptions& options, const Clock& clock,
                    const std::function<void(std::string_view)>& progress);
 

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "tests/integration/node_fixture.h"
+#include "tests/integration/soak_under_test.h"
 
 namespace tokura::integration {
 namespace {
@@ -289,12 +290,7 @@ TEST(CliTest, ExitStatusTellsFailureFromWrongUsage) {
 TEST(CliTest, SoakFindsNothingWrongWhileTheNodeIsKilledAndStopped) {
   auto node = std::make_unique<NodeUnderTest>(std::vector<std::string>{}, NodeLogs::kErrors);
   const std::string address = node->data();
-  const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
-  const std::string duration = std::to_string(8 * TOKURA_TIME_SCALE);
-  ChildProcess soak({TOKURA_PROGRAM, "bench", "soak", "--node", address, "--seconds", duration,
-                     "--threads", "4", "--block-bytes", "64KiB", "--chains", "16", "--verify",
-                     "--json", "-", "--log-level", "error"},
-                    files);
+  SoakUnderTest soak({"--node", address, "--threads", "4", "--chains", "16"});
   const auto serves_gets = [&] {
     const double before = node->Metric("tokura_node_requests_total{op=\"get\",result=\"ok\"}");
     return WaitFor([&] {
@@ -302,33 +298,20 @@ TEST(CliTest, SoakFindsNothingWrongWhileTheNodeIsKilledAndStopped) {
     });
   };
   ASSERT_TRUE(serves_gets());
-  node->process().Signal(SIGKILL);
-  ASSERT_TRUE(node->process().WaitForEnd().has_value());
+  node->Kill();
   node = std::make_unique<NodeUnderTest>(std::vector<std::string>{"--listen", address},
                                          NodeLogs::kErrors);
   ASSERT_TRUE(serves_gets()) << "the restarted node is not used";
   node->process().Stop();
   // Long enough for clients to notice: no soak thread can have a request under way for longer.
-  EXPECT_FALSE(soak.WaitForEnd(std::chrono::milliseconds(1200)).has_value());
+  EXPECT_TRUE(soak.process().RunsFor(Lasting(std::chrono::milliseconds(1200))));
   node->process().Signal(SIGCONT);
   ASSERT_TRUE(serves_gets()) << "the continued node is not used";
-  const auto ended = soak.WaitForEnd(Scaled(seconds(30)));
-  ASSERT_TRUE(ended.has_value()) << "the soak hangs";
-  const json report = json::parse(ReadText(files.out_path), nullptr, false);
-  ASSERT_TRUE(report.is_object()) << ReadText(files.out_path) << ReadText(files.error_path);
+  const json report = soak.End();
   ExpectKeys(report, {"ops", "puts", "gets", "hits", "wrong", "hung", "status", "latency_ms",
                       "recovery_ms"});
   ExpectKeys(report["latency_ms"], {"p50", "p99", "max"});
-  EXPECT_EQ(report["wrong"], 0) << ReadText(files.error_path);
-  EXPECT_GT(report["hits"], 100);
-  if (TOKURA_TIME_SCALE == 1) {  // The soak's own limits do not know of sanitizers.
-    EXPECT_EQ(report["hung"], 0) << ReadText(files.error_path);
-    EXPECT_EQ(WEXITSTATUS(*ended), 0);
-    EXPECT_GE(report["recovery_ms"].size(), 1u);
-    for (const json& recovery : report["recovery_ms"]) {
-      EXPECT_LT(recovery, 5000);
-    }
-  }
+  EXPECT_GE(report["recovery_ms"].size(), 1u);
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ size_t ClusterTest::Store(Client& client, uint64_t seed, uint32_t blocks) {
 }
 
 void ClusterTest::ExpectHitsFor(Client& client, uint64_t seed, uint32_t blocks, Duration time) {
-  const TimePoint end = SystemClock().Now() + Scaled(time);
+  const TimePoint end = SystemClock().Now() + Lasting(time);
   size_t calls = 0;
   do {
     EXPECT_EQ(Fetch(client, seed, blocks), blocks) << "call " << calls;

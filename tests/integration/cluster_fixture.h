@@ -70,7 +70,8 @@ class ClusterTest : public NodeTest {
   ClusterTest() { SetLogLevel(LogLevel::kError); }
   // Of calls whose end is watched.
   static Duration deadline() { return Scaled(std::chrono::milliseconds(500)); }
-  static Duration slack() { return Scaled(std::chrono::milliseconds(100)); }
+  // For whoever gets no processor for a while.
+  static Duration slack() { return Scaled(std::chrono::seconds(1)); }
 
   // A client that knows these coordinators, and has reached so many nodes.
   static std::unique_ptr<Client> ConnectVia(const std::vector<std::string>& coordinators,

@@ -7,22 +7,19 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "absl/strings/str_join.h"
 #include "tests/integration/cluster_fixture.h"
+#include "tests/integration/soak_under_test.h"
 
 namespace tokura::integration {
 namespace {
 
-using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr uint64_t kChains = 36;
-constexpr int kSoakSeconds = 15;
 // Hits over what survives are back within this after any fault,
 constexpr Duration kRecovery = seconds(5);
 // to this share of what they were.
@@ -32,16 +29,7 @@ constexpr Duration kStopped = milliseconds(1200);
 
 class SoakTest : public ClusterTest {
  protected:
-  SoakTest() : client_(ConnectVia(cluster_.addresses(), 3)) {
-    const ChildProcess::Output files{out_path_, error_path_};
-    soak_ = std::make_unique<ChildProcess>(
-        std::vector<std::string>{TOKURA_PROGRAM, "bench", "soak", "--coordinator",
-                                 absl::StrJoin(cluster_.addresses(), ","), "--seconds",
-                                 std::to_string(kSoakSeconds * TOKURA_TIME_SCALE), "--threads", "3",
-                                 "--block-bytes", "64KiB", "--chains", "12", "--verify", "--json",
-                                 "-", "--log-level", "error"},
-        files);
-  }
+  SoakTest() : client_(ConnectVia(cluster_.addresses(), 3)) {}
 
   // Put all chains, which are as long as a segment, so that each lies on one node; wait until they
   // are found, and remember where.
@@ -80,35 +68,17 @@ class SoakTest : public ClusterTest {
   // Stop a process for a while; hits come back while it is, and when it goes on.
   void StopFor(const char* what, ChildProcess& process, const std::string& lost) {
     process.Stop();
-    const TimePoint end = SystemClock().Now() + Scaled(kStopped);
+    EXPECT_TRUE(process.RunsFor(Lasting(kStopped)));
     ExpectBack(what, lost);
-    WaitFor([&] { return SystemClock().Now() >= end; });
     process.Signal(SIGCONT);
     ExpectBack(what);
-  }
-
-  void ExpectCleanReport() {
-    const auto ended = soak_->WaitForEnd(seconds(kSoakSeconds + 15));
-    ASSERT_TRUE(ended.has_value()) << "the soak hangs";
-    const json report = json::parse(ReadText(out_path_), nullptr, false);
-    ASSERT_TRUE(report.is_object()) << ReadText(out_path_) << ReadText(error_path_);
-    EXPECT_EQ(report["wrong"], 0) << ReadText(error_path_);
-    EXPECT_GT(report["hits"], 100);
-    if (TOKURA_TIME_SCALE == 1) {  // The soak's own limits do not know of sanitizers.
-      EXPECT_EQ(report["hung"], 0) << ReadText(error_path_);
-      EXPECT_TRUE(WIFEXITED(*ended) && WEXITSTATUS(*ended) == 0);
-      for (const json& recovery : report["recovery_ms"]) {
-        EXPECT_LT(recovery, 5000);
-      }
-    }
   }
 
   ClusterUnderTest cluster_{{.nodes = 3, .coordinators = 2}};
   const std::unique_ptr<Client> client_;
   std::map<uint64_t, std::string> holders_;  // of the chains, by seed
-  const std::string out_path_ = FreshPath(".out");
-  const std::string error_path_ = FreshPath(".err");
-  std::unique_ptr<ChildProcess> soak_;
+  SoakUnderTest soak_{{"--coordinator", absl::StrJoin(cluster_.addresses(), ","), "--threads", "3",
+                       "--chains", "12"}};
 };
 
 TEST_F(SoakTest, NothingIsWrongOrHangsAndHitsComeBackAfterKillsAndStops) {
@@ -130,8 +100,7 @@ TEST_F(SoakTest, NothingIsWrongOrHangsAndHitsComeBackAfterKillsAndStops) {
   cluster_.RestartCoordinator(1);
   EXPECT_TRUE(cluster_.WaitUntilUp(3));
   ExpectBack("the restarted follower");
-  EXPECT_FALSE(soak_->WaitForEnd(Duration::zero()).has_value()) << "the soak has missed some of it";
-  ExpectCleanReport();
+  soak_.End();
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST_F(NodeLossTest, KilledNodeCostsItsOwnBlocksUntilTheyArePutAgain) {
   const std::string lost = LaterHolder(match);
   const size_t left = BlocksBefore(match, lost);
   cluster.node(cluster.IndexOf(lost)).Kill();
-  const TimePoint end = SystemClock().Now() + Scaled(kAfterFault);
+  const TimePoint end = SystemClock().Now() + Lasting(kAfterFault);
   while (SystemClock().Now() < end) {
     EXPECT_EQ(Fetch(*client, 1, kBlocks), left);
   }
@@ -86,7 +86,7 @@ TEST_F(NodeLossTest, StoppedNodeIsMissedUntilItGoesOnWithoutAPut) {
   const std::string stopped = LaterHolder(match);
   NodeUnderTest& node = cluster.node(cluster.IndexOf(stopped));
   node.process().Stop();
-  const TimePoint end = SystemClock().Now() + Scaled(kAfterFault);
+  const TimePoint end = SystemClock().Now() + Lasting(kAfterFault);
   while (SystemClock().Now() < end) {
     EXPECT_LE(Fetch(*client, 1, kBlocks), BlocksBefore(match, stopped));
   }

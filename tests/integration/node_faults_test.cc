@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "absl/strings/match.h"
 #include "tests/integration/node_fixture.h"
 
 namespace tokura::integration {
@@ -35,7 +36,7 @@ TEST_F(NodeTest, KilledNodeIsAMissAndTheViewStaysStill) {
   node->process().Signal(SIGKILL);
   const TimePoint start = SystemClock().Now();
   const size_t got = get->Wait().prefix_ok();
-  EXPECT_LT(Since(start), seconds(3));
+  EXPECT_LT(Since(start), Scaled(seconds(5)));
   EXPECT_TRUE(target.SameData(source, 0, static_cast<uint32_t>(got)));
   const uint32_t checksum = target.Checksum();
   EXPECT_TRUE(node->process().WaitForEnd().has_value());
@@ -59,7 +60,7 @@ TEST_F(NodeTest, StoppedNodeEndsGetsByTheirDeadlineAndTheViewStaysStill) {
   node.process().Stop();
   const TimePoint start = SystemClock().Now();
   const size_t got = get->Wait().prefix_ok();
-  EXPECT_LT(Since(start), seconds(2));
+  EXPECT_LT(Since(start), Scaled(seconds(5)));
   EXPECT_TRUE(target.SameData(source, 0, static_cast<uint32_t>(got)));
   const uint32_t checksum = target.Checksum();
   node.process().Signal(SIGCONT);
@@ -120,9 +121,12 @@ TEST_F(NodeTest, ContinuedZombieIsFencedByItsLowerIncarnation) {
   ASSERT_TRUE(WaitFor([&] { return Put(*client, 2, fresh, 4, seconds(1)) == 4; }));
   zombie.process().Signal(SIGCONT);
   ASSERT_TRUE(client->SetNodes({zombie.data()}).ok());
-  const absl::Status ready = client->WaitReady(seconds(2));
-  EXPECT_FALSE(ready.ok()) << "the zombie is used";
-  EXPECT_NE(ready.message().find("fenced"), absl::string_view::npos) << ready;
+  absl::Status ready;
+  EXPECT_TRUE(WaitFor([&] {
+    ready = client->WaitReady(milliseconds(100));
+    EXPECT_FALSE(ready.ok()) << "the zombie is used";
+    return ready.ok() || absl::StrContains(ready.message(), "fenced");
+  })) << ready;
   EXPECT_EQ(Get(*client, 1, target, 4, milliseconds(300)), 0u);
   ASSERT_TRUE(client->SetNodes({replacement.data()}).ok());
   EXPECT_TRUE(WaitFor([&] { return Get(*client, 2, target, 4, seconds(1)) == 4; }));

@@ -34,7 +34,7 @@ ClientOptions NodeTest::Options(const std::vector<std::string>& nodes) {
 std::unique_ptr<Client> NodeTest::Connect(const std::vector<std::string>& nodes) {
   auto client = Client::Create(Options(nodes));
   TOKURA_CHECK(client.ok());
-  const absl::Status ready = (*client)->WaitReady(std::chrono::seconds(20));
+  const absl::Status ready = (*client)->WaitReady(Scaled(std::chrono::seconds(20)));
   EXPECT_TRUE(ready.ok()) << ready;
   return std::move(*client);
 }
@@ -51,7 +51,9 @@ size_t NodeTest::Put(Client& client, uint64_t seed, KvMemory& memory, uint32_t b
 Match NodeTest::Held(Client& client, uint64_t seed, uint32_t blocks) {
   const auto space = client.OpenNamespace(TestSpace());
   TOKURA_CHECK(space.ok());
-  auto match = client.Lookup(*space, MakeChain(**space, seed, blocks));
+  LookupOptions options;
+  options.deadline = Scaled(std::chrono::seconds(10));
+  auto match = client.Lookup(*space, MakeChain(**space, seed, blocks), options);
   TOKURA_CHECK(match.ok());
   EXPECT_EQ(match->blocks(), blocks);
   return *std::move(match);

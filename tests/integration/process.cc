@@ -78,6 +78,12 @@ void ChildProcess::Stop() {
   TOKURA_CHECK(WaitFor([this] { return stopped(); }));
 }
 
+bool ChildProcess::RunsFor(Duration time) {
+  const TimePoint end = SystemClock().Now() + time;
+  WaitFor([&] { return Reap() || SystemClock().Now() >= end; }, time);
+  return !Reap();
+}
+
 std::optional<int> ChildProcess::WaitForEnd(Duration limit) {
   WaitFor([this] { return Reap(); }, limit);
   return ended_;

@@ -20,6 +20,12 @@ inline Duration Scaled(Duration duration) {
   return duration * TOKURA_TIME_SCALE;
 }
 
+// How long a fault lasts that has to be noticed. The programs notice by the clock, whatever they
+// were built with; only what they do about it is slower.
+inline Duration Lasting(Duration duration) {
+  return TOKURA_TIME_SCALE > 1 ? 2 * duration : duration;
+}
+
 // What a sanitizer may keep of memory that was freed: AddressSanitizer's quarantine.
 inline constexpr uint64_t kKeptBySanitizerBytes =
     TOKURA_TIME_SCALE > 1 ? uint64_t{256} << 20 : uint64_t{0};
@@ -48,6 +54,8 @@ class ChildProcess {
   // SIGSTOP, and wait until the system says that it stopped.
   void Stop();
   bool stopped();
+  // Whether it still runs after `time`, which is not scaled.
+  bool RunsFor(Duration time);
   // What waitpid says once it has ended; empty when it still runs after `limit`, scaled.
   std::optional<int> WaitForEnd(Duration limit = std::chrono::seconds(20));
   // Resident memory in bytes.

@@ -14,6 +14,7 @@
 
 #include "common/check.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/integration/soak_under_test.h"
 #include "tests/integration/wire_flips.h"
 #include "tests/integration/writers.h"
 
@@ -238,13 +239,8 @@ TEST_F(WireDamageTest, SoakFindsNothingWrongWhileBitsFlipBothWays) {
   constexpr uint64_t kFlips = 8;  // of each target, each way
   WireFlips client_flips;
   NodeUnderTest node({}, NodeLogs::kErrors, "", node_flips_.launcher());
-  const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
-  std::vector<std::string> arguments = client_flips.launcher();
-  arguments.insert(arguments.end(),
-                   {TOKURA_PROGRAM, "bench", "soak", "--node", node.data(), "--seconds",
-                    std::to_string(8 * TOKURA_TIME_SCALE), "--threads", "4", "--block-bytes",
-                    "64KiB", "--chains", "16", "--verify", "--json", "-", "--log-level", "error"});
-  ChildProcess soak(arguments, files);
+  SoakUnderTest soak({"--node", node.data(), "--threads", "4", "--chains", "16"},
+                     client_flips.launcher());
   const auto hits = [&] {
     return node.Metric("tokura_node_requests_total{op=\"get\",result=\"ok\"}");
   };
@@ -257,16 +253,7 @@ TEST_F(WireDamageTest, SoakFindsNothingWrongWhileBitsFlipBothWays) {
                static_cast<uint32_t>(i % 3)});
     ASSERT_TRUE(WaitFor([&] { return flips.flips() == flipped + 1; })) << "no bit flipped";
   }
-  const auto ended = soak.WaitForEnd(seconds(60));
-  ASSERT_TRUE(ended.has_value()) << "the soak hangs";
-  const json report = json::parse(ReadText(files.out_path), nullptr, false);
-  ASSERT_TRUE(report.is_object()) << ReadText(files.out_path) << ReadText(files.error_path);
-  EXPECT_EQ(report["wrong"], 0) << ReadText(files.error_path);
-  EXPECT_GT(report["hits"], 100);
-  if (TOKURA_TIME_SCALE == 1) {  // The soak's own limits do not know of sanitizers.
-    EXPECT_EQ(report["hung"], 0) << ReadText(files.error_path);
-    EXPECT_EQ(WEXITSTATUS(*ended), 0);
-  }
+  const json report = soak.End();
   EXPECT_GT(report["status"].value("DATA_LOSS", 0), 0) << report.dump();
   EXPECT_EQ(RejectedParts(node), kFlips);
   EXPECT_EQ(BrokenConnections(node), kFlips);

@@ -1,6 +1,7 @@
 #include "cli/soak.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -49,6 +50,9 @@ class LocalClient : public Client {
     return std::make_shared<const Namespace>(std::move(spec));
   }
   absl::Status WaitReady(Duration) override { return absl::OkStatus(); }
+  // The soak only uses blocking calls.
+  Executor& executor() override { std::abort(); }
+  ClientCore& core() override { std::abort(); }
 
   absl::StatusOr<Match> Lookup(const NamespaceRef& ns, const TokenChain& chain,
                                const LookupOptions&) override {
@@ -246,6 +250,21 @@ TEST(SoakTest, ACallBeyondItsDeadlineHangs) {
   EXPECT_GT(report.hung, 0u);
   EXPECT_FALSE(report.clean());
   EXPECT_THAT(report.complaints, ::testing::Contains(::testing::HasSubstr("get took")));
+}
+
+TEST(SoakTest, EndsBeforeItsTimeWhenToldTo) {
+  LocalClient client;
+  SoakOptions options = SmallSoak();
+  options.run_time = std::chrono::hours(24);
+  std::atomic<bool> stop{false};
+  options.maybe_stop = &stop;
+  const StepClock clock;
+  int steps = 0;
+  const SoakReport report =
+      RunSoak(client, options, clock, [&](std::string_view) { stop = ++steps == 20; });
+  EXPECT_EQ(steps, 20);
+  EXPECT_TRUE(report.clean());
+  EXPECT_GE(report.ops, 20u);
 }
 
 TEST(SoakTest, WithoutVerifyOnlyTheBytesAreNotChecked) {
