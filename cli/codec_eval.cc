@@ -215,12 +215,44 @@ absl::StatusOr<CodecEvaluation> EvaluateCodec(
   return out;
 }
 
+namespace {
+
+// The value below which `share` of `sorted` lie.
+double Quantile(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+Json RatioJson(std::vector<double> ratios) {
+  if (ratios.empty()) {
+    return nullptr;
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return Json{{"min", ratios.front()},
+              {"p5", Quantile(ratios, 0.05)},
+              {"median", Quantile(ratios, 0.5)},
+              {"p95", Quantile(ratios, 0.95)},
+              {"max", ratios.back()}};
+}
+
+// Share of layers whose error over the whole sequence is at most the declared one.
+double BoundShare(const CodecEvaluation& evaluation) {
+  const std::vector<double>& truth = evaluation.attention_error.per_layer;
+  size_t held = 0;
+  for (size_t layer = 0; layer < truth.size(); ++layer) {
+    held += truth[layer] <= evaluation.declared_error.per_layer[layer] ? 1 : 0;
+  }
+  return static_cast<double>(held) / static_cast<double>(truth.size());
+}
+
+}  // namespace
+
 Json ToJson(const CodecEvaluation& evaluation) {
   const auto errors = [](const LayerErrors& e) {
     return Json{{"mean", e.Mean()}, {"max", e.Max()}, {"per_layer", e.per_layer}};
   };
   Json declared = errors(evaluation.declared_error);
   declared["profile"] = evaluation.profile;
+  declared["bound_share"] = BoundShare(evaluation);
   return Json{{"codec", evaluation.codec},
               {"bits_per_element", evaluation.bits_per_element},
               {"k_error", evaluation.k_error},
@@ -230,7 +262,8 @@ Json ToJson(const CodecEvaluation& evaluation) {
               {"block_error",
                {{"true_mean", evaluation.block_true_mean},
                 {"declared_mean", evaluation.block_declared_mean},
-                {"within_25_percent", evaluation.within_25_percent}}}};
+                {"within_25_percent", evaluation.within_25_percent},
+                {"ratio", RatioJson(evaluation.block_ratios)}}}};
 }
 
 }  // namespace tokura::cli

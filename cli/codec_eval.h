@@ -20,7 +20,7 @@ struct CodecEvalOptions {
   uint32_t sink_tokens = 4;
   // Whose exemplars stand for the queries in declared errors, and what codecs that need one take;
   // null: none, and the blocks' own keys stand in. Owners: the caller and encoders and readers.
-  std::shared_ptr<const kernels::Profile> profile;
+  std::shared_ptr<const kernels::Profile> profile = nullptr;
   uint32_t record_queries = kernels::kExemplarsMax;
 };
 
