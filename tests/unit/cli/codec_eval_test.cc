@@ -98,9 +98,10 @@ TEST(CodecEvalTest, JsonHasTheKeysThatScriptsRelyOn) {
   EXPECT_THAT(Keys(json), ElementsAre("codec", "bits_per_element", "k_error", "v_error",
                                       "attention_error", "declared_error", "block_error"));
   EXPECT_THAT(Keys(json["attention_error"]), ElementsAre("mean", "max", "per_layer"));
-  EXPECT_THAT(Keys(json["declared_error"]), ElementsAre("mean", "max", "per_layer", "profile"));
+  EXPECT_THAT(Keys(json["declared_error"]),
+              ElementsAre("mean", "max", "per_layer", "profile", "bound_share"));
   EXPECT_THAT(Keys(json["block_error"]),
-              ElementsAre("true_mean", "declared_mean", "within_25_percent"));
+              ElementsAre("true_mean", "declared_mean", "within_25_percent", "ratio"));
   EXPECT_EQ(json["attention_error"]["per_layer"].size(), 3u);
 }
 

@@ -124,7 +124,6 @@ TEST(CommandTest, WrongArgumentsAreUsageErrorsThatSayWhatToDo) {
       {RunUp, {"--listen", "nowhere"}, "nowhere"},
       {RunUp, {"--listen", "0.0.0.0:0"}, "--allow-unauthenticated"},
       {RunCodecEval, {}, "--kv"},
-      {RunCodecEval, {"--kv", "x", "--profile", "p"}, "no profiles yet"},
       {RunBenchCodec, {"--memory", "cuda"}, "host"},
       {RunBenchCodec, {"--seconds", "-1"}, "negative"},
       {RunBenchCodec, {"--filter", "transport/"}, "codec/cpu/"},
