@@ -693,7 +693,7 @@ TEST_F(ChannelTest, OtherVersionsAreRefusedWithBothSidesNamed) {
   const Skew skews[] = {
       {"protocol",
        [](proto::Hello* h) { h->set_protocol_version(9); },
-       {"protocol 9", "protocol 1"}},
+       {"protocol 9", "protocol 2"}},
       {"transport",
        [](proto::Hello* h) { h->set_transport_version("1.13.1"); },
        {"1.13.1", "1.22.0"}},
@@ -745,14 +745,14 @@ TEST_F(ChannelTest, AFrameOfAnotherProtocolVersionIsRefusedReadably) {
   Listen();
   ConnectRaw();
   FrameHeader frame = Frame(Op::kHello, 0);
-  frame.version = 2;
-  OnClient([&] { raw_.Send(frame, "whatever version 2 says"); });
+  frame.version = 3;
+  OnClient([&] { raw_.Send(frame, "whatever version 3 says"); });
   scheduler_.RunFor(milliseconds(50));
   ASSERT_EQ(raw_.frames.size(), 1u);
   EXPECT_EQ(raw_.frames[0].op, Op::kRefused);
   proto::Refused refused;
   ASSERT_TRUE(refused.ParseFromString(raw_.bodies[0]));
-  EXPECT_THAT(refused.reason(), AllOf(HasSubstr("version 2"), HasSubstr("1")));
+  EXPECT_THAT(refused.reason(), AllOf(HasSubstr("version 3"), HasSubstr("2")));
   EXPECT_EQ(server_.closes, 1);
 }
 
