@@ -123,7 +123,11 @@ void ClusterMetricsTest::Orphans() {
 
 void ClusterMetricsTest::LostCoordinator() {
   ASSERT_EQ(Store(*client_, 3, kBlocks), kBlocks);
-  const Match match = Lookup(*client_, 3, kBlocks);
+  Match match;
+  ASSERT_TRUE(WaitFor([&] {
+    match = Lookup(*client_, 3, kBlocks);
+    return match.blocks() == kBlocks;
+  }));
   cluster_.coordinator(0).process().Stop();
   // What changes now, it cannot be told.
   client_->Remove(space_, match.keys);
