@@ -143,7 +143,7 @@ int RunProfile(const std::vector<std::string>& args) {
   options.AddStrings("kv", &kv_paths,
                      "captures (.kvcap) of one model, the more different the "
                      "texts the better");
-  options.AddString("out", &out_path, "profile to write; call it ID.profile in a --profile-dir");
+  options.AddString("out", &out_path, "profile to write");
   options.AddString("model", &make.model, "name of the model; default: the captures'");
   options.AddInt("exemplars", &exemplars, "exemplar queries of each KV head, 1 to 64");
   options.AddString("json", &json_path, "write the result to this file; - for stdout alone");
