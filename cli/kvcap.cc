@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/output.h"
 #include "common/check.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 
 namespace tokura::cli {
@@ -218,35 +217,6 @@ uint64_t AppendArray(std::string* out, const std::vector<T>& values) {
   return offset;
 }
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-absl::StatusOr<std::vector<std::byte>> ReadBytes(const std::string& path) {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) {
-    const int error = errno;
-    const std::string what = absl::StrCat(path, ": ", std::strerror(error));
-    return error == ENOENT ? absl::NotFoundError(what) : absl::UnavailableError(what);
-  }
-  std::vector<std::byte> bytes;
-  constexpr size_t kPiece = size_t{1} << 20;
-  size_t got = 0;
-  do {
-    const size_t before = bytes.size();
-    bytes.resize(before + kPiece);
-    got = std::fread(bytes.data() + before, 1, kPiece, file.get());
-    bytes.resize(before + got);
-    if (bytes.size() > kFileBytesMax) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": larger than any capture"));
-    }
-  } while (got > 0);
-  if (std::ferror(file.get()) != 0) {
-    return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  return bytes;
-}
-
 // `front` and `back` along the token axis, for each of `heads` (layer, head) rows.
 std::vector<uint16_t> JoinRows(std::span<const uint16_t> front, std::span<const uint16_t> back,
                                size_t heads) {
@@ -325,7 +295,7 @@ std::string SerializeCapture(const Capture& capture) {
 }
 
 absl::StatusOr<Capture> ReadCapture(const std::string& path) {
-  TOKURA_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadBytes(path));
+  TOKURA_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadFile(path, kFileBytesMax));
   absl::StatusOr<Capture> capture = ParseCapture(bytes);
   if (!capture.ok()) {
     return absl::Status(capture.status().code(),

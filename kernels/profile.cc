@@ -1,13 +1,12 @@
 #include "kernels/profile.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/read_file.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "kernels/float_convert.h"
@@ -60,27 +59,7 @@ absl::StatusOr<std::shared_ptr<const Profile>> Profile::Parse(std::span<const st
 }
 
 absl::StatusOr<std::shared_ptr<const Profile>> Profile::Read(const std::string& path) {
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) {
-    const int error = errno;
-    const std::string what = absl::StrCat(path, ": ", std::strerror(error));
-    return error == ENOENT ? absl::NotFoundError(what) : absl::UnavailableError(what);
-  }
-  std::vector<std::byte> bytes;
-  constexpr size_t kPiece = size_t{1} << 20;
-  size_t got = 0;
-  do {
-    const size_t before = bytes.size();
-    bytes.resize(before + kPiece);
-    got = std::fread(bytes.data() + before, 1, kPiece, file.get());
-    bytes.resize(before + got);
-  } while (got > 0 && bytes.size() <= kProfileBytesMax);
-  if (std::ferror(file.get()) != 0) {
-    return absl::UnavailableError(absl::StrCat(path, ": cannot be read"));
-  }
+  TOKURA_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadFile(path, kProfileBytesMax));
   absl::StatusOr<std::shared_ptr<const Profile>> profile = Parse(bytes);
   if (!profile.ok()) {
     return absl::Status(profile.status().code(),
