@@ -1,14 +1,13 @@
 #include "kernels/error_record.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "kernels/exponential.h"
 #include "kernels/kernel_set.h"
 #include "kernels/part.h"
-#include "kernels/quantize.h"
 
 namespace tokura::kernels {
 namespace {
@@ -36,17 +35,10 @@ void Multiply(const RecordProduct& p, const float* b, float* out) {
   }
 }
 
-// e^x for x ≤ 0 to about 1e-7 relative, without a call, so that loops vectorise: 2^n · e^r with
-// |r| ≤ ln(2)/2 by its series.
-inline float ExpOfNegative(float x) {
-  const float clamped = x < -87.0f ? -87.0f : x;
-  const int32_t n = RoundToInt(clamped * 1.44269504f);
-  const auto n_float = static_cast<float>(n);
-  const float r = clamped - n_float * 0.693359375f + n_float * 2.12194440e-4f;
-  const float series =
-      1 + r * (1 + r * (1 / 2.0f +
-                        r * (1 / 6.0f + r * (1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f))))));
-  return series * std::bit_cast<float>((n + 127) << 23);
+// NaN stays NaN, and with it what cannot be measured remains to be seen; the codecs' exponential
+// makes a number of it.
+inline float WeightOf(float x) {
+  return std::isnan(x) ? x : ExpOfNegative(x);
 }
 
 // Softmax over `tokens` rows, each lane for itself.
@@ -66,7 +58,7 @@ void Softmax(uint32_t tokens, float* weights) {
   for (uint32_t t = 0; t < tokens; ++t) {
     for (uint32_t m = 0; m < kLanes; ++m) {
       float* w = weights + size_t{t} * kLanes + m;
-      *w = ExpOfNegative(*w - largest[m]);
+      *w = WeightOf(*w - largest[m]);
       sum[m] += *w;
     }
   }

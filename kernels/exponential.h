@@ -10,7 +10,8 @@
 
 namespace tokura::kernels {
 
-// e^x for x ≤ 0 to about 1e-7 relative: 2^n · e^r with |r| ≤ ln(2)/2 by its series.
+// e^x for x ≤ 0 to about 1e-7 relative: 2^n · e^r with |r| ≤ ln(2)/2 by its series. NaN counts as
+// very small, so that codes which are made with it are the same everywhere.
 TOKURA_HOST_DEVICE inline float ExpOfNegative(float x) {
   const float clamped = x > -87.0f ? x : -87.0f;
   const int32_t n = RoundToInt(clamped * 1.44269504f);

@@ -43,7 +43,7 @@ inline void Product(const RecordProduct& p, const float* b, float* out) {
   }
 }
 
-// e^x for x ≤ 0; exponential.h has the same for one number.
+// e^x for x ≤ 0, as exponential.h has it for one number, but that NaN stays NaN: error_record.cc.
 inline Floats ExponentialOfNegative(Floats x) {
   const Floats clamped = SelectLess(x, Splat(-87.0f), Splat(-87.0f), x);
   const Ints n = Round(clamped * Splat(1.44269504f));
