@@ -256,6 +256,8 @@ typedef struct tokura_client_options {
   const char* name;         /* "client"; for the servers' logs */
   const char* ingest_codec; /* "kivi4"; where no policy of a coordinator says otherwise */
   uint64_t ring_bytes;      /* 64 MiB; registered memory for payloads in both directions */
+  uint64_t window_bytes;    /* 1 MiB; what one node's payloads, in each direction, may take of the
+                               ring at a time; two parts are always allowed */
   uint64_t part_bytes_max;  /* 16 MiB; larger parts are refused */
   uint64_t
       inline_decode_bytes; /* 64 KiB; gets up to this raw size are decoded on the progress thread */

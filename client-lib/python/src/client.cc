@@ -74,8 +74,9 @@ Client::Client(const std::vector<std::string>& coordinators, const std::vector<s
   options.nodes_count = node_list.size();
   options.name = std::get<0>(texts).c_str();
   options.ingest_codec = std::get<1>(texts).c_str();
-  std::tie(options.ring_bytes, options.part_bytes_max, options.inline_decode_bytes,
-           options.codec_threads, options.operations_max, options.sink_tokens) = counts;
+  std::tie(options.ring_bytes, options.window_bytes, options.part_bytes_max,
+           options.inline_decode_bytes, options.codec_threads, options.operations_max,
+           options.sink_tokens) = counts;
   options.accept_proxy_error = std::get<0>(flags) ? 1 : 0;
   options.wake_spin = std::get<1>(flags) ? 1 : 0;
   std::tie(options.progress_timeout_ns, options.connect_timeout_ns, options.heartbeat_ns,

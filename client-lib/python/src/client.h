@@ -20,8 +20,9 @@ namespace tokura::python {
 class Client {
  public:
   using Texts = std::tuple<std::string, std::string>;  // name, ingest_codec
-  // ring_bytes, part_bytes_max, inline_decode_bytes, codec_threads, operations_max, sink_tokens
-  using Counts = std::tuple<uint64_t, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t>;
+  // ring_bytes, window_bytes, part_bytes_max, inline_decode_bytes, codec_threads, operations_max,
+  // sink_tokens
+  using Counts = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t>;
   using Flags = std::tuple<bool, bool>;  // accept_proxy_error, wake_spin
   // progress_timeout, connect_timeout, heartbeat, dead_after, breaker_backoff_min,
   // breaker_backoff_max, spin; nanoseconds

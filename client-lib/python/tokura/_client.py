@@ -133,6 +133,7 @@ class Client:
         nodes: Sequence[str] = (),
         name: str = "client",
         ring_bytes: int = 64 << 20,
+        window_bytes: int = 1 << 20,
         part_bytes_max: int = 16 << 20,
         codec_threads: int = 1,
         operations_max: int = 1024,
@@ -157,6 +158,8 @@ class Client:
             empty.
         name: for the servers' logs.
         ring_bytes: registered memory for payloads in both directions.
+        window_bytes: what one node's payloads, in each direction, may take of the ring at a time;
+            two parts are always allowed.
         part_bytes_max: larger parts are refused.
         codec_threads: that encode and decode.
         operations_max: outstanding; more are ResourceExhausted per block.
@@ -185,7 +188,7 @@ class Client:
             _nanoseconds(breaker_backoff_max, "breaker_backoff_max"),
             _nanoseconds(spin, "spin"),
         )
-        sizes = (ring_bytes, part_bytes_max, inline_decode_bytes)
+        sizes = (ring_bytes, window_bytes, part_bytes_max, inline_decode_bytes)
         counts = (*sizes, codec_threads, operations_max, sink_tokens)
         if min(counts) < 0:
             raise invalid("sizes and counts are not negative")

@@ -64,6 +64,7 @@ absl::StatusOr<ClientOptions> ReadOptions(const tokura_client_options* theirs) {
   ours.name = options.name;
   ours.ingest_codec = options.ingest_codec;
   ours.ring_bytes = options.ring_bytes;
+  ours.window_bytes = options.window_bytes;
   ours.part_bytes_max = options.part_bytes_max;
   ours.inline_decode_bytes = options.inline_decode_bytes;
   ours.codec_threads = options.codec_threads;

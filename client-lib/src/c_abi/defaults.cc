@@ -18,6 +18,7 @@ tokura_client_options ClientDefaults() {
   defaults.name = options.name.c_str();
   defaults.ingest_codec = options.ingest_codec.c_str();
   defaults.ring_bytes = options.ring_bytes;
+  defaults.window_bytes = options.window_bytes;
   defaults.part_bytes_max = options.part_bytes_max;
   defaults.inline_decode_bytes = options.inline_decode_bytes;
   defaults.codec_threads = options.codec_threads;

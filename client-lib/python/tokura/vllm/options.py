@@ -26,6 +26,7 @@ class Options:
     nodes: tuple[str, ...] = ()
     name: str = "vllm"
     ring_bytes: int | None = None
+    window_bytes: int | None = None
     part_bytes_max: int | None = None
     codec_threads: int | None = None
     operations_max: int | None = None
@@ -88,7 +89,7 @@ class Options:
 CLIENT_FIELDS = tuple(f.name for f in dataclasses.fields(Options))[
     : [f.name for f in dataclasses.fields(Options)].index("tenant")
 ]
-_SIZES = frozenset({"ring_bytes", "part_bytes_max", "inline_decode_bytes"})
+_SIZES = frozenset({"ring_bytes", "window_bytes", "part_bytes_max", "inline_decode_bytes"})
 _DURATIONS = frozenset(
     {
         "progress_timeout",
