@@ -273,7 +273,7 @@ ucs_status_t UcxRawPeer::OnRequest(void* argument, const void* header, size_t he
                                                self->memory_.size());
     self->asked_ = true;
     self->received_crc_ = 0;
-    if (self->request_.ask == Ask::kPut) {
+    if (self->request_.ask == Ask::kPut && !self->lost_) {
       self->ChooseRoom();
     }
   }
