@@ -29,8 +29,9 @@ absl::StatusOr<NodeSlot> Admit(ServerContext& context, const proto::RegisterRequ
     }
   }
   absl::StatusOr<NodeSlot> slot = context.inventory->Admit(request.node(), granted);
-  if (absl::IsFailedPrecondition(slot.status()) && request.starting()) {
-    // The members lag behind what was registered here: a new process is no zombie for that.
+  if (absl::IsFailedPrecondition(slot.status())) {
+    // Who is a zombie, the view has said. A life that has registered here and with no holder yet
+    // may have died meanwhile: it is forgotten with its connection, or the holder prefers it.
     return absl::UnavailableError(absl::StrCat("a higher incarnation than ", granted,
                                                " of this node was registered here; ask again"));
   }

@@ -145,7 +145,8 @@ TEST_F(ServerClusterTest, ANewProcessIsNoZombieForAFollowerThatLags) {
       << "the holder has still to say what it is to be";
   second.starting = false;
   EXPECT_EQ(Code(second.peer->Send(net::Op::kRegister, second.RegisterMessage())),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kUnavailable)
+      << "no holder has said yet that the first is to be its successor";
 }
 
 TEST_F(ServerClusterTest, ANodeThatComesBackOnANewConnectionKeepsItsInventory) {
@@ -317,6 +318,8 @@ TEST_F(ServerClusterTest, LocateNamesRunsClassesAndAlternates) {
   EXPECT_EQ(Metric("tokura_coordinator_index_forms"), 9);
   EXPECT_GT(Metric("tokura_coordinator_index_bytes"), 0);
   EXPECT_EQ(Metric("tokura_coordinator_inventory_records_total"), 9);
+  EXPECT_GT(Metric("tokura_coordinator_longest_turn_cpu_seconds", {{"turn", "inventory"}}), 0);
+  EXPECT_GT(Metric("tokura_coordinator_longest_turn_cpu_seconds", {{"turn", "maintenance"}}), 0);
   EXPECT_EQ(Metric("tokura_coordinator_inventory_snapshots_total", {{"event", "finished"}}), 2);
   EXPECT_EQ(Metric("tokura_coordinator_inventories", {{"state", "complete"}}), 2);
 }

@@ -101,6 +101,26 @@ TEST_F(ServerFollowerTest, RegisteringAtTheFollowerDecidesNothing) {
   EXPECT_EQ(Prefix(client, 1, 4), 4u);
 }
 
+TEST_F(ServerFollowerTest, ALifeThatNoHolderAdmittedMakesNobodyAZombie) {
+  // Its clock was ahead, and it died before it had reached the holder.
+  TestNode dead = MakeNode("node-a", 30, &follower_);
+  Register(dead);
+  TestNode at_holder = StartNode("node-a", 20, &holder_);
+  ASSERT_TRUE(AtEpoch(follower_, 1));
+  TestNode node = MakeNode("node-a", 20, &follower_);
+  node.instance = at_holder.instance;
+  node.starting = false;
+  EXPECT_EQ(Code(node.peer->Send(net::Op::kRegister, node.RegisterMessage())),
+            absl::StatusCode::kUnavailable)
+      << "which of the two lives on, only the holder can say";
+  dead.peer->Close(net::CloseMode::kAbort);
+  RunFor(milliseconds(10));
+  Register(node);
+  Inventory(node, node.Snapshot(1, 0, 4));
+  TestPeer& client = Connect({}, &follower_);
+  EXPECT_EQ(Prefix(client, 1, 4), 4u);
+}
+
 TEST_F(ServerFollowerTest, TheFollowerGoesOnWhileTheHolderIsGoneAndTheHolderGoesOnAboveIt) {
   TwoLinks a = StartBoth("node-a", 10);
   TwoLinks b = StartBoth("node-b", 20);
