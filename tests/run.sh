@@ -67,7 +67,7 @@ run_simulation() {
   if build/dev/bin/tokura-sim --seed 100000 --seeds 10000 --jobs 2 >"$out/log" 2>&1; then
     echo pass >"$out/tokura-sim.result"
   else
-    tail -n 30 "$out/log"; echo fail >"$out/tokura-sim.result"
+    grep -E '^(seed|reproduce)' "$out/log"; tail -n 30 "$out/log"; echo fail >"$out/tokura-sim.result"
   fi
   results+=("$out")
 }

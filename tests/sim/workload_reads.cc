@@ -73,8 +73,11 @@ void Workload::OnAcquired(const Operation& operation, Reader reader,
   if (client.ghost || !held.ok() || held->blocks() == 0) {
     return;
   }
+  // Holders without a lease are hints, which nobody has believed yet.
   for (const Match::Holder& holder : held->holders) {
-    CheckIncarnation(operation, holder.node, holder.incarnation);
+    if (!holder.lease.empty()) {
+      CheckIncarnation(operation, holder.node, holder.incarnation);
+    }
   }
   reader.lease = std::make_shared<Lease>(Lease{&client, *held, operation.started});
   client.leases.push_back(reader.lease);
