@@ -57,10 +57,6 @@ RegionUse::~RegionUse() {
   }
 }
 
-LinkConditions& SimConnection::outbound_link() const {
-  return network_.link(host().ip(), peer_->host().ip());
-}
-
 Duration SimConnection::Soon() {
   // Mostly quick, sometimes long: a buffer whose operation was aborted stays the transport's.
   const Duration limit = network_.options().completion_delay_max;
@@ -240,7 +236,7 @@ void SimConnection::Receive(const std::shared_ptr<Transfer>& transfer, Registere
 void SimConnection::Reject(const std::shared_ptr<Transfer>& transfer) {
   transfer->dead = true;
   const std::shared_ptr<SimConnection> sender = transfer->sender;
-  const LinkConditions& link = network_.link(host().ip(), sender->host().ip());
+  const LinkConditions& link = outbound_link();
   if (!link.cut) {
     sender->Complete(transfer->send_op, absl::ResourceExhaustedError("the receiver rejected it"),
                      link.latency + random().Between(Duration{0}, link.jitter));
@@ -254,8 +250,7 @@ void SimConnection::SchedulePiece(const std::shared_ptr<Transfer>& transfer) {
     Reject(transfer);
     return;
   }
-  const LinkConditions& link =
-      network_.link(transfer->sender->host().ip(), transfer->receiver->host().ip());
+  const LinkConditions& link = transfer->sender->outbound_link();
   if (transfer->next_piece == 0) {
     const size_t pieces = random().Between(1, link.pieces_max);
     transfer->next_piece =
@@ -283,7 +278,7 @@ void SimConnection::MovePiece(const std::shared_ptr<Transfer>& transfer) {
                      [transfer] { transfer->receiver->SchedulePiece(transfer); });
     return;
   }
-  LinkConditions& link = network_.link(sender.host().ip(), host().ip());
+  const LinkConditions& link = sender.outbound_link();
   if (link.cut) {
     sender.stalled_.push_back(transfer);
     return;
@@ -330,7 +325,7 @@ void SimConnection::CopyPiece(Transfer& transfer, size_t count) {
     left -= here;
   }
   transfer.moved += count;
-  FlipSome(network_.link(transfer.sender->host().ip(), host().ip()).flip_payload_permille, written);
+  FlipSome(transfer.sender->outbound_link().flip_payload_permille, written);
   network_.scheduler().Record("piece", id_, Crc32c(written));
 }
 

@@ -77,6 +77,7 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
   }
   void SetPeer(std::shared_ptr<SimConnection> peer, State state) {
     peer_ = std::move(peer);
+    outbound_link_ = &network_.link(host().ip(), peer_->host().ip());
     state_ = state;
     if (peer_name_.empty()) {
       peer_name_ = peer_->host().ip();
@@ -135,7 +136,8 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
 
   SimLoop& loop() { return transport_.loop(); }
   SimRandom& random() { return network_.scheduler().random(); }
-  LinkConditions& outbound_link() const;
+  // The conditions of all that this end sends. After SetPeer, and after the peer is gone, too.
+  LinkConditions& outbound_link() const { return *outbound_link_; }
   uint64_t pair_id() const { return std::min(id_, peer_->id_); }
   Duration Soon();
   void Deliver();
@@ -155,8 +157,9 @@ class SimConnection final : public std::enable_shared_from_this<SimConnection> {
   const uint64_t id_;
   net::ConnectionHandler* handler_ = nullptr;
   net::Connection* facade_ = nullptr;
-  std::string peer_name_;                // for logs
-  std::shared_ptr<SimConnection> peer_;  // until closed
+  std::string peer_name_;                    // for logs
+  std::shared_ptr<SimConnection> peer_;      // until closed
+  LinkConditions* outbound_link_ = nullptr;  // of the network
   State state_ = State::kConnecting;
   absl::Status why_;
   std::deque<Packet> queue_;
