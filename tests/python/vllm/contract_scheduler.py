@@ -96,6 +96,59 @@ class Lookups(ContractCase):
         self.assertEqual(rig.ask(second), (16, True))
         del first
 
+    def test_a_burst_pins_no_more_than_few_requests_either(self):
+        self.rig().run_alone("w", tokens(24))
+        for held_back in ("lookup", "acquire"):
+            with self.subTest(held_back=held_back):
+                rig = self.rig({"leases_max": 2})
+                self.store.leases.clear()
+                self.store.hold = {held_back}
+                requests = [rig.add(f"r{i}", tokens(24)) for i in range(5)]
+                self.store.hold.clear()
+                self.store.run()
+                self.assertEqual(len(self.store.leases), 2)
+                # Those that were pinned end: the next ones are pinned at once.
+                for request in requests[:2]:
+                    rig.finish(request, "FINISHED_ABORTED")
+                rig.add("late", tokens(24))
+                self.assertEqual(len(self.store.leases), 3)
+
+    def test_lookups_that_find_nothing_or_fail_take_no_place_of_others(self):
+        self.rig().run_alone("w", tokens(24))
+        rig = self.rig({"leases_max": 1})
+        rig.add("nothing", tokens(24, first=900))
+        self.store.refuse = {"lookup"}
+        rig.add("refused", tokens(24))
+        self.store.refuse = {"acquire"}
+        rig.add("not pinned", tokens(24))
+        self.store.refuse = set()
+        rig.add("found", tokens(24))
+        self.assertEqual([lease.released for lease in self.store.leases], [False])
+
+    def test_a_lease_that_cannot_be_renewed_does_not_end_the_others(self):
+        import fake_tokura
+
+        self.rig().run_alone("w", tokens(24))
+        rig = self.rig()
+        for name in ("a", "b"):
+            rig.ask(rig.add(name, tokens(24)))
+
+        def refuse():
+            raise fake_tokura.TokuraError("closed")
+
+        self.store.leases[0].renew = refuse
+        for _ in range(2):
+            rig.scheduler._scheduler.book.renew_all()
+        self.assertEqual(self.store.leases[1].renewals, 2)
+
+    def test_a_request_that_comes_twice_leaves_no_lease(self):
+        self.rig().run_alone("w", tokens(24))
+        rig = self.rig()
+        request = rig.add("r", tokens(24))
+        rig.scheduler.on_new_request(request)
+        rig.finish(request, "FINISHED_ABORTED")
+        self.assertEqual([lease.released for lease in self.store.leases], [True, True])
+
     def test_leases_are_renewed_while_a_request_waits(self):
         self.rig().run_alone("w", tokens(24))
         rig = self.rig()
@@ -258,6 +311,77 @@ class Identity(ContractCase):
         rig.step(new=[(running, 0, 24)])
         self.assertEqual(len(self.store.blocks), saved)
         self.assertEqual(self.hit(rig=rig), 0)
+
+
+class Memory(ContractCase):
+    """What is known of a request is forgotten when it ends, whatever became of it."""
+
+    def left(self, rig):
+        """Names of collections that are not empty."""
+        scheduler = rig.scheduler._scheduler
+        sides = [(scheduler, ("_requests", "_held")), (scheduler.book, ("_held", "_pinned"))]
+        for worker in rig.workers:
+            side = worker._worker
+            names = ("_step_loads", "_loads", "_void", "_failed_pages", "_failed_requests", "_held")
+            sides += [(side, names), (side._saves, ("_puts", "_released", "_copies"))]
+        return [name for side, names in sides for name in names if getattr(side, name)]
+
+    def end(self, rig, request, status):
+        rig.finish(request, status)
+        for _ in range(3):
+            rig.step()
+            self.store.hold.clear()
+            self.store.run()
+        rig.step()
+
+    def test_nothing_is_left_of_any_request(self):
+        for options in ({}, {"load_async": False}, {"layerwise": True}, {"leases_max": 1}):
+            for ranks in (1, 2):
+                with self.subTest(options=options, ranks=ranks):
+                    self.setUp()
+                    self.every_end(self.rig(options, ranks=ranks))
+
+    def every_end(self, rig):
+        rig.run_alone("w", tokens(24))
+        self.assertEqual(self.left(rig), [])
+        self.end(rig, rig.add("never asked", tokens(24)), "FINISHED_ABORTED")
+        self.store.hold = {"lookup"}
+        self.end(rig, rig.add("lookup under way", tokens(24)), "FINISHED_ABORTED")
+        self.store.hold = {"acquire"}
+        self.end(rig, rig.add("acquire under way", tokens(24)), "FINISHED_ABORTED")
+        waits = rig.add("waits", tokens(24))
+        rig.ask(waits)
+        self.end(rig, waits, "FINISHED_ABORTED")
+        for name, hold, lost, status in (
+            ("load under way", {"get"}, False, "FINISHED_ABORTED"),
+            ("loaded", set(), False, "FINISHED_ABORTED"),
+            ("load failed", set(), True, "FINISHED_ERROR"),
+            ("failed while it was aborted", {"get"}, True, "FINISHED_ABORTED"),
+        ):
+            loads = rig.add(name, tokens(24))
+            external, asynchronous = rig.ask(loads)
+            self.assertEqual(external, 16)
+            rig.promise(loads, 0, external)
+            self.store.hold = hold if asynchronous else set()
+            self.store.lost = set(self.store.blocks) if lost else set()
+            rig.step(new=() if asynchronous else [(loads, 16, 8)])
+            self.end(rig, loads, status)
+            self.store.lost = set()
+        saves = rig.add("save under way", tokens(24, first=500))
+        rig.ask(saves)
+        rig.promise(saves, 0, 0)
+        self.store.hold = {"put"}
+        rig.step(new=[(saves, 0, 24)])
+        self.end(rig, saves, "FINISHED_STOPPED")
+        preempted = rig.add("preempted", tokens(24, first=700))
+        rig.ask(preempted)
+        rig.promise(preempted, 0, 0)
+        rig.step(new=[(preempted, 0, 24)])
+        rig.preempt(preempted)
+        rig.step()
+        self.end(rig, preempted, "FINISHED_ABORTED")
+        self.assertEqual(self.left(rig), [])
+        self.assertTrue(all(lease.released for lease in self.store.leases))
 
 
 class Start(ContractCase):

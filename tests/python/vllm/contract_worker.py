@@ -148,6 +148,46 @@ class Loads(ContractCase):
         rig.step()
         self.assertEqual(rig.count("load_failures"), 0)
 
+    def test_a_request_aborted_between_promise_and_load_is_reported_once_and_its_pages_are_written_no_more(self):
+        self.rig().run_alone("w", tokens(24))
+        rig = self.rig()
+        request, _ = self.load(rig, "r", 24)
+        pages = list(request.pages[0])
+        request.status = "FINISHED_ABORTED"
+        held, _ = rig.scheduler.request_finished_all_groups(request, request.pages)
+        self.assertFalse(held)
+        self.assertTrue(self.store.leases[-1].released)
+        rig.pending["finished"].add("r")
+        self.store.hold = {"get"}
+        # One step brings the workers both the load and the news that nobody waits for it.
+        rig.step()
+        self.assertEqual(rig.received, set(), "the engine keeps the pages until it hears of the load")
+        self.assertTrue(self.store.waiting[0].cancelled)
+        self.store.run()
+        rig.step()
+        self.assertEqual(rig.received, {"r"})
+        rig.scribble(pages, 3)
+        rig.received.clear()
+        rig.step()
+        self.assertEqual((rig.received, rig.failed_pages), (set(), set()))
+        self.assertEqual({v for p in pages for v in rig.memory[0][rig.names[0]][p]}, {3})
+
+    def test_shutdown_ends_loads_and_saves_and_touches_no_page_after_it(self):
+        self.rig().run_alone("w", tokens(24))
+        rig = self.rig()
+        request, _ = self.load(rig, "r", 24)
+        saved = rig.add("s", tokens(24, first=300))
+        rig.ask(saved)
+        rig.promise(saved, 0, 0)
+        self.store.hold = {"get", "put"}
+        rig.step(new=[(saved, 0, 24)])
+        under_way = list(self.store.waiting)
+        self.assertEqual(len(under_way), 2)
+        for connector in (*rig.workers, rig.scheduler):
+            connector.shutdown()
+        self.assertTrue(all(future.cancelled and future.done() for future in under_way))
+        self.assertTrue(all(lease.released for lease in self.store.leases))
+
     def test_hits_of_few_tokens_are_computed(self):
         self.rig().run_alone("w", tokens(24))
         rig = self.rig({"load_tokens_min": 17})
@@ -228,14 +268,17 @@ class Saves(ContractCase):
     def test_pages_of_a_finished_request_are_held_until_its_saves_have_read_them(self):
         rig = self.rig()
         request = self.saving(rig, "w", 24)
+        self.assertFalse(rig.scheduler.has_pending_push_work())
         self.assertTrue(rig.finish(request))
         self.assertTrue(rig.scheduler.has_pending_block_frees())
+        self.assertTrue(rig.scheduler.has_pending_push_work(), "else an idle engine would never free the pages")
         rig.step()
         self.assertEqual(rig.sent, set())
         self.store.run()
         rig.step()
         self.assertEqual(rig.sent, {"w"})
         self.assertFalse(rig.scheduler.has_pending_block_frees())
+        self.assertFalse(rig.scheduler.has_pending_push_work())
         self.store.hold.clear()
         self.assertEqual(self.wrong_blocks(24), (24, []))
 
@@ -462,6 +505,95 @@ class Windows(ContractCase):
         state.next_save = 1
         plan = rig.step(running=[(request, 24, 16)])
         self.assertEqual([job.pages[1][:2] for job in plan.saves], [(0, state.pages[1][1])])
+
+
+class Packed(ContractCase):
+    """bfloat16 on processors with AMX: pages that no strides describe are copied and unpacked."""
+
+    def packed(self, options=None, *, page_tokens=16, variant="amx", **more):
+        spec = engine.spec(page_tokens=page_tokens, head_size=32, head_size_v=32, dtype="torch.bfloat16")
+        return self.rig(options, page_tokens=page_tokens, variant=variant, specs=[spec], **more)
+
+    def load(self, rig, count, local=0):
+        request = rig.add("r", tokens(count))
+        rig.allocate(request, local)
+        external, _ = rig.ask(request, local)
+        rig.promise(request, local, external)
+        rig.step()
+        return request, external
+
+    def test_what_one_saves_another_loads(self):
+        self.packed().run_alone("w", tokens(40))
+        rig = self.packed()
+        request, external = self.load(rig, 40)
+        self.assertEqual(external, 32)
+        self.assertEqual(rig.failed_pages, set())
+        self.assertEqual(rig.wrong_tokens(request, 32), [])
+
+    def test_engines_with_and_without_packing_share_blocks(self):
+        for writer, reader, pages in (("amx", "vec", 16), ("vec", "amx", 16), ("amx", "vec", 32), ("vec", "amx", 32)):
+            with self.subTest(writer=writer, reader=reader, pages=pages):
+                self.setUp()
+                self.packed(variant=writer).run_alone("w", tokens(40))
+                rig = self.packed(variant=reader, page_tokens=pages)
+                request, external = self.load(rig, 40)
+                self.assertEqual(external, 32)
+                self.assertEqual(rig.wrong_tokens(request, 32), [])
+
+    def test_pages_of_the_local_hit_and_those_of_others_are_not_written(self):
+        self.packed({"block_tokens": 32}).run_alone("w", tokens(70))
+        rig = self.packed({"block_tokens": 32})
+        rig.scribble(range(32), 7)
+        request, external = self.load(rig, 70, local=16)
+        self.assertEqual(external, 48)
+        self.assertEqual(rig.wrong_tokens(request, 64, first=16), [])
+        for page in set(range(32)) - set(request.pages[0][1:4]):
+            self.assertEqual(set(rig.memory[0][rig.names[0]][page]), {7})
+
+    def test_pages_are_free_once_they_are_copied(self):
+        rig = self.packed()
+        request = rig.add("w", tokens(16))
+        rig.ask(request)
+        rig.promise(request, 0, 0)
+        self.store.hold = {"put"}
+        rig.step(new=[(request, 0, 16)])
+        self.assertFalse(rig.finish(request))
+        rig.scribble(range(32), 9)
+        self.store.hold.clear()
+        self.store.run()
+        reader = self.packed()
+        request, external = self.load(reader, 24)
+        self.assertEqual((external, reader.wrong_tokens(request, 16)), (16, []))
+
+    def test_a_lost_block_leaves_its_page_as_it_was(self):
+        self.packed().run_alone("w", tokens(40))
+        rig = self.packed()
+        rig.scribble(range(32), 7)
+        request = rig.add("r", tokens(40))
+        external, _ = rig.ask(request)
+        rig.promise(request, 0, external)
+        self.store.lost = {rig.scheduler._scheduler._requests["r"].chain.chain.keys[5]}
+        rig.step()
+        self.assertEqual(rig.failed_pages, {request.pages[0][1]})
+        self.assertEqual(rig.wrong_tokens(request, 16), [])
+        self.assertEqual(set(rig.memory[0][rig.names[0]][request.pages[0][1]]), {7})
+
+    def test_layers_are_saved_and_loaded_one_by_one(self):
+        self.packed({"layerwise": True}).run_alone("w", tokens(40))
+        rig = self.packed({"layerwise": True})
+        request = rig.add("r", tokens(40))
+        self.assertEqual(rig.ask(request), (32, False))
+        rig.promise(request, 0, 32)
+        rig.step(new=[(request, 32, 8)])
+        self.assertEqual(rig.wrong_tokens(request, 40), [])
+
+    def test_pages_that_are_not_made_of_whole_tiles_are_refused(self):
+        from tokura.vllm.packing import AmxPacking
+
+        with self.assertRaisesRegex(ValueError, "whole AMX tiles"):
+            AmxPacking(2, 32, 24)
+        with self.assertRaisesRegex(ValueError, "whole AMX tiles"):
+            AmxPacking(2, 40, 32)
 
 
 class Layouts(ContractCase):

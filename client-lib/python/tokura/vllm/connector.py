@@ -174,6 +174,11 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         """Whether saves of finished requests will give pages back."""
         return self._schedules().holds_pages
 
+    def has_pending_push_work(self) -> bool:
+        """Whether the engine has to go on stepping although no request is left: its pages are not
+        free before the workers have said that saves read them no more."""
+        return self._schedules().holds_pages
+
     def reset_cache(self) -> bool | None:
         """Hit nothing that was saved up to now."""
         self._schedules().reset()

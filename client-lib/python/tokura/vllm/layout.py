@@ -8,12 +8,17 @@ from typing import Any
 
 import tokura
 from tokura.vllm.compat import GroupInfo
+from tokura.vllm.packing import ELEMENT_BYTES, AmxPacking
 
 # Variants of vLLM's CPU attention whose pages are, per head, K as [head_dim, tokens] and then V as
 # [tokens, head_dim].
 _CPU_VARIANTS = frozenset({"vec", "vec16"})
+# The variant for bfloat16 on processors with AMX, whose pages no strides describe.
+_CPU_PACKED = "amx"
+# Pages of our own that stand for packed ones.
+PLAIN_BACKEND = "plain pages"
 # Backends that keep, per token and head, K's channels and then V's.
-_TOKEN_MAJOR = frozenset({"FLASH_ATTN", "TRITON_ATTN", "FLASHINFER"})
+_TOKEN_MAJOR = frozenset({"FLASH_ATTN", "TRITON_ATTN", "FLASHINFER", PLAIN_BACKEND})
 _LATENT = frozenset({"FLASHMLA", "TRITON_MLA", "CUTLASS_MLA", "FLASH_ATTN_MLA", "FLASHINFER_MLA"})
 
 
@@ -64,15 +69,39 @@ class Layout:
 def find_layout(backend: str, variant: str, group: GroupInfo, shape: TensorShape) -> Layout:
     """Return the layout of a backend's tensors. ValueError: it is not known, or the tensor does not
     look like it."""
-    if shape.heads != group.local_kv_heads or shape.tokens != group.page_tokens:
-        raise _unknown(backend, variant, group, shape)
-    if shape.content != group.k_head_dim + group.v_head_dim:
-        raise _unknown(backend, variant, group, shape)
+    _check_shape(backend, variant, group, shape)
     if backend == "CPU_ATTN" and variant in _CPU_VARIANTS:
         return _cpu(backend, variant, group, shape)
     if backend in (_LATENT if group.kind == "latent" else _TOKEN_MAJOR):
         return _token_major(backend, variant, group, shape)
     raise _unknown(backend, variant, group, shape)
+
+
+def find_packing(
+    backend: str, variant: str, group: GroupInfo, tensors: Sequence[Any]
+) -> AmxPacking | None:
+    """Return how pages are packed; None: strides describe them. ValueError: packed, but not as is
+    known."""
+    if (backend, variant) != ("CPU_ATTN", _CPU_PACKED):
+        return None
+    shape = _shape_of_all(tensors)
+    _check_shape(backend, variant, group, shape)
+    whole_head = shape.strides[2:] == (shape.content, 1)
+    if (
+        group.v_head_dim != group.k_head_dim
+        or shape.element_bytes != ELEMENT_BYTES
+        or not whole_head
+        or shape.strides[1] < shape.tokens * shape.content
+    ):
+        raise _unknown(backend, variant, group, shape)
+    return AmxPacking(shape.heads, group.k_head_dim, shape.tokens)
+
+
+def _check_shape(backend: str, variant: str, group: GroupInfo, shape: TensorShape) -> None:
+    if shape.heads != group.local_kv_heads or shape.tokens != group.page_tokens:
+        raise _unknown(backend, variant, group, shape)
+    if shape.content != group.k_head_dim + group.v_head_dim:
+        raise _unknown(backend, variant, group, shape)
 
 
 def _cpu(backend: str, variant: str, group: GroupInfo, shape: TensorShape) -> Layout:
@@ -107,8 +136,16 @@ def _unknown(backend: str, variant: str, group: GroupInfo, shape: TensorShape) -
         f"tokura: the KV layout of {name} is not known for {group.kind} attention with "
         f"{group.local_kv_heads} heads of {group.k_head_dim}+{group.v_head_dim} channels and pages "
         f"of {group.page_tokens} tokens: tensor [{shape.pages}, {shape.heads}, {shape.tokens}, "
-        f"{shape.content}], strides {list(shape.strides)}. Nothing is cached."
+        f"{shape.content}], strides {list(shape.strides)}. Start the engine with an attention "
+        "backend and dtype that the README's table under With vLLM lists, or without the connector."
     )
+
+
+def _shape_of_all(tensors: Sequence[Any]) -> TensorShape:
+    shapes = {tensor_shape(tensor) for tensor in tensors}
+    if len(shapes) != 1:
+        raise ValueError(f"tokura: the layers of one group differ: {sorted(map(str, shapes))}")
+    return shapes.pop()
 
 
 def describe_pages(
@@ -116,10 +153,7 @@ def describe_pages(
 ) -> tokura.KvPages:
     """Describe the tensors of a group's layers, in order, to the client. ValueError: an unknown
     layout."""
-    shapes = {tensor_shape(tensor) for tensor in tensors}
-    if len(shapes) != 1:
-        raise ValueError(f"tokura: the layers of one group differ: {sorted(map(str, shapes))}")
-    shape = shapes.pop()
+    shape = _shape_of_all(tensors)
     layout = find_layout(backend, variant, group, shape)
     has_v = group.v_head_dim > 0
     bases = [int(tensor.data_ptr()) for tensor in tensors]

@@ -103,7 +103,7 @@ class Load:
         tokens = self._namespace.block_tokens
         first, end = blocks.start * tokens, blocks.stop * tokens
         copy = None
-        if whole and self._map.on_host:
+        if whole and self._map.direct:
             view = self._map.view(self.job.pages, first, end, groups)
         else:
             # The block's tokens outside of the range need room, too; their pages are never given

@@ -33,13 +33,11 @@ class Ticket:
     """One request's lookup and lease. Thread-safe: the client's threads move it on, the scheduler
     asks and ends it."""
 
-    def __init__(
-        self, book: LookupBook, namespace: tokura.Namespace, chain: Any, pin: bool
-    ) -> None:
+    def __init__(self, book: LookupBook, namespace: tokura.Namespace) -> None:
         self._book = book
         self._namespace = namespace
         self._lock = threading.Lock()
-        self._pin = pin
+        self._pin = False
         self._lease: tokura.Lease | None = None
         self._future: tokura.Future[Any] | None = None
         self._known: int | None = None
@@ -47,6 +45,10 @@ class Ticket:
         self.phase = Phase.LOOKING
         self._since = book.clock()  # When the step under way began.
         self.held_since = 0.0
+
+    def start(self, chain: Any, *, pin: bool) -> None:
+        """Start the lookup; ``pin``: what it finds is acquired at once. Once, by who made it."""
+        self._pin = pin
         self._look(chain)
 
     @property
@@ -95,7 +97,11 @@ class Ticket:
         """Ask the nodes to hold on."""
         lease = self._lease
         if lease is not None:
-            lease.renew()
+            try:
+                lease.renew()
+            except tokura.TokuraError:
+                # It ends by its age then, and what it held is a failed load at worst.
+                self._book.forget(self)
 
     # ---- steps, on the scheduler's thread or the client's ----
 
@@ -108,7 +114,7 @@ class Ticket:
             )
         except tokura.TokuraError:
             book.counters.add("lookup_failures")
-            self.phase = Phase.OVER
+            self.end()
             return
         self._future = future
         future.add_done_callback(self._looked)
@@ -122,6 +128,8 @@ class Ticket:
             self._match = match
             self.phase = Phase.OVER if not self._known else Phase.FOUND
             pin = self._pin and self.phase is Phase.FOUND
+        if not pin:
+            self._book.forget(self)
         self._book.counters.observe("lookup_seconds", self._book.clock() - self._since)
         if pin:
             self._acquire()
@@ -158,7 +166,9 @@ class Ticket:
                 self.phase = Phase.OVER
         if lease is not None:
             lease.release()
-        elif self.phase is Phase.HELD:
+        if self.phase is not Phase.HELD:
+            self._book.forget(self)
+        elif wanted:
             self._book.keep(self)
             self._book.counters.observe("acquire_seconds", self.held_since - since)
 
@@ -190,21 +200,28 @@ class LookupBook:
         self.clock = clock
         self._leases_max = leases_max
         self._lock = threading.Lock()
+        # Whose leases are renewed; and those with all that will be held without being asked for.
         self._held: set[Ticket] = set()
+        self._pinned: set[Ticket] = set()
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
 
     def open(self, namespace: tokura.Namespace, chain: Any) -> Ticket:
-        """Start a lookup; its blocks are pinned at once while few others are."""
+        """Start a lookup; its blocks are pinned at once while few others are, or will be."""
+        ticket = Ticket(self, namespace)
         with self._lock:
-            pin = len(self._held) < self._leases_max
-        return Ticket(self, namespace, chain, pin)
+            pin = len(self._pinned) < self._leases_max
+            if pin:
+                self._pinned.add(ticket)
+        ticket.start(chain, pin=pin)
+        return ticket
 
     def keep(self, ticket: Ticket) -> None:
         """Renew a ticket's lease from now on."""
         with self._lock:
             if ticket.phase is Phase.HELD:
                 self._held.add(ticket)
+                self._pinned.add(ticket)
             if self._keeper is None and not self._closed.is_set():
                 self._keeper = threading.Thread(
                     target=self._renew_forever, name="tokura-leases", daemon=True
@@ -212,9 +229,10 @@ class LookupBook:
                 self._keeper.start()
 
     def forget(self, ticket: Ticket) -> None:
-        """Renew it no more."""
+        """Renew it no more, and let others be pinned instead."""
         with self._lock:
             self._held.discard(ticket)
+            self._pinned.discard(ticket)
 
     @property
     def held(self) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 import tokura
 from tokura.vllm import compat
-from tokura.vllm.layout import describe_pages
+from tokura.vllm.layout import PLAIN_BACKEND, describe_pages, find_packing
+from tokura.vllm.packing import AmxPacking
 
 # The engine's page for "none": what a sliding window left behind.
 NULL_PAGE = 0
@@ -19,11 +20,13 @@ FILLER_PAGE = -1
 
 @dataclass
 class GroupPages:
-    """One layer group's tensors, in the order of its layers, and their description."""
+    """One layer group's tensors, in the order of its layers, and what describes them: strides, or
+    how their pages are packed."""
 
     info: compat.GroupInfo
     tensors: list[Any]
-    pages: tokura.KvPages
+    pages: tokura.KvPages | None
+    packing: AmxPacking | None
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class PageMap:
         # Where views may begin.
         self.alignment = math.lcm(block_tokens, *(group.page_tokens for group in groups))
         first = self.groups[0].tensors[0]
-        self.on_host = getattr(first, "device", None) is None or first.device.type == "cpu"
+        on_host = getattr(first, "device", None) is None or first.device.type == "cpu"
+        # Whether the client reads and writes the engine's pages itself; else copies stand between.
+        self.direct = on_host and all(group.packing is None for group in self.groups)
 
     def _describe(self, group: compat.GroupInfo, caches: dict[str, Any]) -> GroupPages:
         missing = [name for name in group.layer_names if name not in caches]
@@ -85,7 +90,9 @@ class PageMap:
             raise ValueError(f"tokura: the engine did not register a cache for {missing[0]}")
         tensors = [caches[name] for name in group.layer_names]
         backend, variant = self._backend_of(group.layer_names[0])
-        return GroupPages(group, tensors, describe_pages(group, tensors, backend, variant))
+        packing = find_packing(backend, variant, group, tensors)
+        pages = None if packing else describe_pages(group, tensors, backend, variant)
+        return GroupPages(group, tensors, pages, packing)
 
     def start_of(self, token: int) -> int:
         """Where a view that has a token begins."""
@@ -117,7 +124,11 @@ class PageMap:
         for g, (group, table) in enumerate(zip(self.groups, tables, strict=True)):
             pages = self.page_range(g, table, first_token, end_token)
             wanted = pages is not None and (groups is None or g in groups)
-            views.append(group.pages.view(pages, end_token - start) if wanted and pages else None)
+            if wanted and pages:
+                assert group.pages is not None, "packed pages are copied, never viewed"
+                views.append(group.pages.view(pages, end_token - start))
+            else:
+                views.append(None)
         return self.sequence(views, start)
 
     def sequence(self, views: list[tokura.KvView | None], start: int) -> tokura.SequenceView:
@@ -127,8 +138,10 @@ class PageMap:
         )
 
     def describe_like(self, group: int, tensors: list[Any]) -> tokura.KvPages:
-        """Describe other tensors with the layout of a group's own."""
+        """Describe copies of a group's tensors: with the layout of its own, or plain ones."""
         info = self.groups[group].info
+        if self.groups[group].packing is not None:
+            return describe_pages(info, tensors, PLAIN_BACKEND, "")
         return describe_pages(info, tensors, *self._backend_of(info.layer_names[0]))
 
     def copy(
@@ -143,11 +156,12 @@ class PageMap:
 
 
 class PageCopy:
-    """Pages outside the engine with the layout of its own, for a range of one sequence.
+    """Pages outside the engine with the layout of its own, or plain ones for packed ones, for a
+    range of one sequence.
 
     For gets that may write only a part of a block into the engine's pages, for puts of layers as
-    they are computed, and for
-    memory that the client does not reach.
+    they are computed, and for memory that the client does not reach or whose layout it cannot
+    describe.
     """
 
     def __init__(
@@ -178,8 +192,12 @@ class PageCopy:
         """Copy one layer's pages from the engine."""
         if group in self._copies:
             source, copy = self._map.groups[group].tensors[layer], self._copies[group][layer]
+            packing = self._map.groups[group].packing
             for i, page in enumerate(self._pages[group]):
-                copy[i] = source[page]
+                if packing is None:
+                    copy[i] = source[page]
+                else:
+                    packing.unpack(source, page, copy, i)
             self._taken.add((group, layer))
 
     def take_rest(self) -> None:
@@ -191,13 +209,20 @@ class PageCopy:
 
     def give(self, first_token: int, end_token: int) -> None:
         """Copy the pages that lie within [first_token, end_token) to the engine."""
-        for group, copies in self._copies.items():
+        for group in self._copies:
             size = self._map.groups[group].info.page_tokens
             for i, page in enumerate(self._pages[group]):
                 at = self._start + i * size
                 if first_token <= at and at + size <= end_token and page > NULL_PAGE:
-                    for layer, copied in enumerate(copies):
-                        self._map.groups[group].tensors[layer][page] = copied[i]
+                    self._give_page(group, i, page)
+
+    def _give_page(self, group: int, at: int, page: int) -> None:
+        packing = self._map.groups[group].packing
+        for target, copy in zip(self._map.groups[group].tensors, self._copies[group], strict=True):
+            if packing is None:
+                target[page] = copy[at]
+            else:
+                packing.pack(copy, at, target, page)
 
     def view(self) -> tokura.SequenceView:
         """View the range in these pages."""

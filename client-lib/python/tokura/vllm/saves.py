@@ -69,7 +69,7 @@ class SaveBook:
         if not self._map.shards.saves:
             self._note_released(job.request_id)
             return
-        if copy is None and not self._map.on_host:
+        if copy is None and not self._map.direct:
             copy = self._copy_of(job)
         if copy is not None:
             copy.take_rest()

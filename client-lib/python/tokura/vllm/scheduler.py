@@ -111,6 +111,9 @@ class SchedulerSide:
             namespace=namespace,
             chain=RequestChain(opened, request, self._engine_hash_tokens),
         )
+        known = self._requests.get(request.request_id)
+        if known is not None and known.ticket is not None:
+            known.ticket.end()
         self._requests[request.request_id] = state
         self._look_up(state)
 

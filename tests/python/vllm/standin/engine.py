@@ -29,25 +29,40 @@ def install():
 
 
 class Tensor:
-    """The part of a float32 tensor that the connector uses."""
+    """The part of a tensor that the connector uses. Elements of 2 bytes are whole numbers here."""
 
-    def __init__(self, shape, strides=None, memory=None):
+    def __init__(self, shape, strides=None, memory=None, *, offset=0, kind=ctypes.c_float):
         self.shape = tuple(shape)
         self._strides = tuple(strides or _contiguous(shape))
+        self._offset = offset
         size = 1 + sum((n - 1) * s for n, s in zip(self.shape, self._strides))
-        self._memory = memory if memory is not None else (ctypes.c_float * size)()
+        self._memory = memory if memory is not None else (kind * size)()
+        assert 0 <= offset and offset + size <= len(self._memory)
 
     def stride(self):
         return self._strides
 
     def element_size(self):
-        return 4
+        return ctypes.sizeof(self._memory._type_)
+
+    def storage_offset(self):
+        return self._offset
 
     def data_ptr(self):
         return ctypes.addressof(self._memory)
 
     def new_empty(self, shape, device=None):
-        return Tensor(shape)
+        return Tensor(shape, kind=self._memory._type_)
+
+    def as_strided(self, shape, strides, offset):
+        return Tensor(shape, strides, self._memory, offset=offset)
+
+    def copy_(self, source):
+        assert self.shape == source.shape
+        pages = range(self.shape[0])
+        values = [source._memory[i] for page in pages for i in source._offsets(page)]
+        for i, value in zip([i for page in pages for i in self._offsets(page)], values):
+            self._memory[i] = value
 
     def permute(self, order):
         return Tensor([self.shape[d] for d in order], [self._strides[d] for d in order], self._memory)
@@ -60,7 +75,7 @@ class Tensor:
                 for i in range(self.shape[d]):
                     yield from walk(d + 1, at + i * self._strides[d])
 
-        return list(walk(1, page * self._strides[0]))
+        return list(walk(1, self._offset + page * self._strides[0]))
 
     def __getitem__(self, page):
         return [self._memory[i] for i in self._offsets(page)]
@@ -127,6 +142,16 @@ def configs(options=None, *, page_tokens=8, ranks=1, heads=2, backend="CPU_ATTN"
     return vllm_config, SimpleNamespace(kv_cache_groups=groups)
 
 
+# Where vLLM's CPU backend has a token's channel in K, and in V, of one head of a page.
+PLACES = {
+    "vec": lambda token, c, size, dim: (c * size + token, token * dim + c),
+    "amx": lambda token, c, size, dim: (
+        token // 16 * 16 * dim + c // 2 * 32 + token % 16 * 2 + c % 2,
+        c // 16 * 16 * size + token // 2 * 32 + c % 16 * 2 + token % 2,
+    ),
+}
+
+
 class Request:
     """A request as vLLM's scheduler has it."""
 
@@ -164,7 +189,8 @@ class Rig:
             for group in self.cache.kv_cache_groups:
                 s = group.kv_cache_spec
                 for name in group.layer_names:
-                    memory[name] = Tensor((pages, s.num_kv_heads, s.block_size, 2 * HEAD_DIM))
+                    kind = ctypes.c_uint16 if s.dtype == "torch.bfloat16" else ctypes.c_float
+                    memory[name] = Tensor((pages, s.num_kv_heads, s.block_size, 2 * s.head_size), kind=kind)
             worker.register_kv_caches(memory)
             self.workers.append(worker)
             self.memory.append(memory)
@@ -189,15 +215,17 @@ class Rig:
     def slots(self, rank, request, token, group=0):
         """(layer, head, K or V, channel) → (tensor, index of the element) of one token, where vLLM's CPU backend has it."""
         g = self.cache.kv_cache_groups[group]
-        size = g.kv_cache_spec.block_size
+        size, dim = g.kv_cache_spec.block_size, g.kv_cache_spec.head_size
+        place = PLACES[self.config.variant]
         page, slot = request.pages[group][token // size], token % size
         for layer, name in enumerate(g.layer_names):
             tensor = self.memory[rank][name]
             for head in range(tensor.shape[1]):
                 base = page * tensor.stride()[0] + head * tensor.stride()[1]
-                for c in range(HEAD_DIM):
-                    yield (layer, rank * self.heads + head, 0, c), tensor, base + c * size + slot
-                    yield (layer, rank * self.heads + head, 1, c), tensor, base + HEAD_DIM * size + slot * HEAD_DIM + c
+                for c in range(dim):
+                    k, v = place(slot, c, size, dim)
+                    yield (layer, rank * self.heads + head, 0, c), tensor, base + k
+                    yield (layer, rank * self.heads + head, 1, c), tensor, base + dim * size + v
 
     def compute(self, request, first, end):
         """Write what the model would: a number that depends on all tokens up to this one."""
@@ -219,7 +247,7 @@ class Rig:
             )
         ]
 
-    def scribble(self, pages, number=-1.0):
+    def scribble(self, pages, number=-1):
         """Overwrite pages, as another request would."""
         for memory in self.memory:
             for tensor in memory.values():
@@ -371,4 +399,4 @@ class Rig:
 def value(tokens, place):
     """A number for one element of one token's KV."""
     digest = hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens) + repr(place).encode()).digest()
-    return float(int.from_bytes(digest[:2], "little"))
+    return int.from_bytes(digest[:2], "little")
