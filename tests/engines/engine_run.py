@@ -28,6 +28,7 @@ class Run:
         self.ask_parent = ask_parent
         self.counted: dict[str, Any] = {}
         self.on_promise: Any = None
+        self.abort_seen: dict[str, Any] = {}
         if spec.get("connector") and not spec.get("multiprocess"):
             self._watch()
         arguments = dict(
@@ -80,11 +81,20 @@ class Run:
                 act(side, state, match)
 
         scheduler.SchedulerSide.allocated = watched  # type: ignore[method-assign]
+        asked = scheduler.SchedulerSide.matched_tokens
+
+        def counting_asked(side: Any, request: Any, local_tokens: int) -> Any:
+            answer = asked(side, request, local_tokens)
+            self.counted["asked_to_wait"] = self.counted.get("asked_to_wait", 0) + (answer[0] is None)
+            return answer
+
+        scheduler.SchedulerSide.matched_tokens = counting_asked  # type: ignore[method-assign]
 
     def prompt(self, name: str, step: dict[str, Any]) -> dict[str, Any]:
-        """A prompt by name: "OFFSET+LENGTH" in tokens of a long English text."""
+        """A prompt by name: "OFFSET+LENGTH" in tokens of a long English text, and what the step appends."""
         offset, length = (int(part) for part in name.split("+"))
-        prompt: dict[str, Any] = {"prompt_token_ids": self.ids[offset : offset + length]}
+        ids = self.ids[offset : offset + length] + step.get("append", [])
+        prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if step.get("salt"):
             prompt["cache_salt"] = step["salt"]
         return prompt
@@ -157,6 +167,8 @@ class Run:
             self._set_codec(step["codec"])
         if step.get("fault"):
             self.on_promise = lambda side, state, match: self._interfere(step["fault"], side, state, match)
+        if step.get("trap"):
+            self.ask_parent("trap", step["trap"])
         prompts = [self.prompt(name, step) for name in step.get("prompts", ())]
         max_tokens = step.get("max_tokens", 8)
         results: list[dict[str, Any]] = []
@@ -169,11 +181,13 @@ class Run:
                 results += self.generate([prompt], max_tokens, self._lora(step))
         fired = bool(step.get("fault")) and self.on_promise is None
         self.on_promise = None
+        sprung = self.ask_parent("sprung") if step.get("trap") else ""
         for operation in step.get("after", ()):
             self.ask_parent(*operation)
         if self.spec.get("connector") and not self.spec.get("multiprocess"):
             self._drain_counters()
-        return {"results": results, "fired": fired, "counted": _difference(self.counted, before)}
+        seen = {"fired": fired, "sprung": sprung, "abort": self.abort_seen}
+        return {"results": results, "counted": _difference(self.counted, before), **seen}
 
     def _drain_counters(self) -> None:
         from vllm.distributed.kv_transfer import get_kv_transfer_group
@@ -193,15 +207,16 @@ class Run:
                 self.ask_parent(operation, node)
 
     def _abort_first(self, prompts: list[dict[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
-        """Abort the first request as soon as its load is with the workers; the others go on."""
+        """Abort the first request as soon as its load is with the workers; the others go on. Notes what the nodes' metrics
+        say of its lease."""
         from vllm import SamplingParams
 
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, logprobs=1)
         engine = self.llm.llm_engine
-        aborted: list[str] = []
+        aborted: list[Any] = []
 
         def abort(side: Any, state: Any, match: Any) -> None:
-            aborted.append(state.request.request_id)
+            aborted.append(state)
 
         self.on_promise = abort
         for i, prompt in enumerate(prompts):
@@ -212,8 +227,12 @@ class Run:
                 if output.finished:
                     results[output.request_id] = output
             if aborted:
-                engine.abort_request([aborted.pop()], internal=True)
-                self.aborted = True
+                state = aborted.pop()
+                leases = self.ask_parent("leases")
+                self.abort_seen = {"loading": state.loading, "leases": leases}
+                engine.abort_request([state.request.request_id], internal=True)
+        self.abort_seen["seconds"] = self.ask_parent("no_leases")
+        self.abort_seen["leases_after"] = self.ask_parent("leases")
         return [
             {
                 "ids": list(output.outputs[0].token_ids),

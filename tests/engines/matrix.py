@@ -41,11 +41,11 @@ class Matrix:
 
         print(f"imported vLLM {vllm.__version__} in {time.monotonic() - started:.0f} s", flush=True)
 
-    def earlier(self, name: str) -> dict[str, Any] | None:
-        """The result of a run of an earlier time that went well."""
+    def earlier(self, name: str, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """The result of a run of these steps of an earlier time that went well."""
         file = self.out / f"{name}.json"
         result = json.loads(file.read_text()) if file.exists() else {"error": "none"}
-        return None if "error" in result else dict(result)
+        return None if "error" in result or result.get("asked") != steps else dict(result)
 
     def run(self, spec: dict[str, Any], cluster: Cluster | None = None) -> dict[str, Any]:
         """Run one engine; what went wrong is in the result's "error"."""
@@ -58,10 +58,14 @@ class Matrix:
             spec["connector"] = {**shared, **spec["connector"]}
         started = time.monotonic()
         if spec.get("multiprocess"):
+            if spec.get("trap"):
+                self.cluster.do("trap", spec["trap"])
             result = self._run_program(spec)
+            result["sprung"] = self.cluster.do("sprung")
         else:
             result = self._run_fork(spec, cluster or self.cluster)
         result["run_seconds"] = time.monotonic() - started
+        result["asked"] = spec["steps"]
         self.results[spec["name"]] = result
         (self.out / f"{spec['name']}.json").write_text(json.dumps(result))
         error = result.get("error", "")
@@ -89,8 +93,7 @@ class Matrix:
                 return {"steps": [], "error": "the engine's process died"}
             if kind == "result":
                 return dict(value)
-            cluster.do(*value)
-            connection.send("done")
+            connection.send(cluster.do(*value))
         return {"steps": [], "error": "the run did not end"}
 
     def _run_program(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +116,9 @@ def _child(spec: dict[str, Any], connection: Any, log: pathlib.Path) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
 
-    def ask_parent(*operation: str) -> None:
+    def ask_parent(*operation: str) -> Any:
         connection.send(("do", operation))
-        connection.recv()
+        return connection.recv()
 
     try:
         result = engine_run.run(spec, ask_parent)

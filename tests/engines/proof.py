@@ -5,7 +5,10 @@ proof.py MODEL_DIRECTORY PROGRAMS_DIRECTORY OUT_DIRECTORY [--only NAME,…] [--c
 
 import argparse
 import pathlib
+import signal
 import sys
+import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +21,8 @@ A, B, C, LONG = "0+600", "40+600", "97+300", "300+1500"
 DECODED, LAYERWISE, SMALL, SPAWNED, CHUNKED = "400+300", "500+300", "600+300", "700+300", "800+600"
 CROWD = ["1000+260", "1100+260", "1200+260", "1300+260"]
 SMALL_PAGES = {"block_size": 32}
+# A load that takes long enough for something to happen to it.
+SLOW = {"ring_bytes": "32MiB"}
 # Relative to the same computation in other chunks; equal bits are only demanded of equal computations.
 ROUNDING = 1e-4
 
@@ -48,31 +53,44 @@ class Proof:
             ("processes", self.processes),
             ("nocache", self.no_local_cache),
             ("chunks", self.chunks),
+            ("bf16", self.bfloat16),
             ("codecs", self.all_codecs),
+            ("lookups", self.lookups),
             ("faults", self.faults),
+            ("transfers", self.transfers),
             ("full", self.full),
             ("preempt", self.preempt),
             ("abort", self.abort),
             ("identity", self.identity),
             ("ranks", self.ranks),
         ]
-        for name, part in parts:
-            if not self.only or name in self.only or name == "baseline":
+        if unknown := set(self.only) - {name for name, _ in parts}:
+            sys.exit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(name for name, _ in parts)}")
+        chosen = [(n, part) for n, part in parts if not self.only or n in self.only or n == "baseline"]
+        started = time.monotonic()
+        for i, (name, part) in enumerate(chosen):
+            print(f"==> [{time.monotonic() - started:4.0f}s] {name} ({i + 1} of {len(chosen)})", flush=True)
+            try:
                 part()
+            except Exception as error:
+                traceback.print_exc()
+                self.table.check(name, "runs", False, f"{type(error).__name__}: {error}"[:200])
 
     # ---- what everything is compared with ----
 
     def baselines(self) -> None:
         """vLLM alone: cold, and from its own prefix cache."""
-        first = [A, B, C, LONG, DECODED, LAYERWISE, SPAWNED, CHUNKED]
+        first = [A, B, C, LONG, DECODED, LAYERWISE, SMALL, SPAWNED, CHUNKED]
         self._baseline("base128", {}, [generate(*first), generate(*first)], ["cold", "local"])
         small = [A, B, SMALL]
         steps = [generate(*small), generate(*small), generate(*CROWD, batch=True, max_tokens=60)]
         self._baseline("base32", SMALL_PAGES, steps, ["cold32", "local32", "crowd"])
 
-    def _baseline(self, name: str, llm: dict[str, Any], steps: list[Any], kinds: list[str]) -> None:
-        result = self.matrix.earlier(name) if self.only else None
-        result = result or self.matrix.run({"name": name, "llm": llm, "steps": steps})
+    def _baseline(
+        self, name: str, llm: dict[str, Any], steps: list[Any], kinds: list[str], more: dict[str, Any] | None = None
+    ) -> None:
+        result = self.matrix.earlier(name, steps) if self.only else None
+        result = result or self.matrix.run({"name": name, "llm": llm, "steps": steps, **(more or {})})
         for step, done, kind in zip(steps, result["steps"], kinds, strict=False):
             for prompt, output in zip(step["prompts"], done["results"], strict=True):
                 self.baseline[kind, prompt] = output
@@ -101,11 +119,26 @@ class Proof:
         step = generate(A, B, C, LONG, DECODED, max_tokens=8, settle=False)
         more = generate(DECODED, max_tokens=90, label="decodes past a block")
         result = self.matrix.run({"name": "write", "connector": {"codec": "raw"}, "steps": [step, more, generate(settle=True)]})
+        self.decoded_blocks(result)
         self.check("write", result, "cold", step, 0, 0, 0.0)
         saved = counted(result, "saved_blocks")
         self.table.check(
             "write", "saves", saved >= 9 * 2 + 4 + 23 + 6, f"{saved} blocks, {counted(result, 'save_failures')} failures"
         )
+
+    def decoded_blocks(self, written: dict[str, Any]) -> None:
+        """A prompt of which most was decoded by another engine."""
+        decoded = written["steps"][1]["results"][0]["ids"] if len(written["steps"]) > 1 else []
+        if len(decoded) != 90:
+            self.table.check("decoded blocks", "runs", False, written.get("error", "nothing was decoded"))
+            return
+        step = generate(DECODED, append=decoded)
+        alone = self.matrix.run({"name": "decoded alone", "steps": [step, step]})
+        result = self.matrix.run({"name": "decoded", "connector": {"codec": "raw"}, "steps": [step]})
+        if alone["steps"]:
+            self.baseline["decoded", DECODED] = alone["steps"][1]["results"][0]
+        # Decoded token by token elsewhere, prefilled here.
+        self.check("decoded blocks", result, "decoded", {**step, "label": "300 of prompt, 90 decoded"}, 0, 384, ROUNDING)
 
     def read(self) -> None:
         """Another engine loads: between steps, and before the step."""
@@ -140,6 +173,9 @@ class Proof:
         self.check("pages 32", result, "local32", steps[0], 0, 576, 0.0)
         self.check("pages 32", result, "cold32", steps[1], 1, 0, 0.0)
         self.check("pages 32", result, "local32", steps[2], 2, 256, ROUNDING)
+        step = generate(SMALL, label="saved from pages of 32")
+        result = self.matrix.run({"name": "pages128", "connector": {"codec": "raw"}, "steps": [step]})
+        self.check("pages 128", result, "local", step, 0, 256, ROUNDING)
 
     def processes(self) -> None:
         """Caller, scheduler and worker in processes of their own, with another PYTHONHASHSEED."""
@@ -168,6 +204,18 @@ class Proof:
         self.check("chunked prefill", result, "local", steps[0], 0, 512, ROUNDING)
         self.check("chunked prefill", result, "cold", steps[1], 1, 0, ROUNDING)
         self.check("chunked prefill", result, "local", steps[2], 2, 512, ROUNDING)
+
+    def bfloat16(self) -> None:
+        """The type that models are published in; on processors with AMX its pages are packed."""
+        kind = {"dtype": "bfloat16"}
+        self._baseline("base16", {}, [generate(A, B), generate(A, B)], ["cold16", "local16"], kind)
+        spec = {"name": "bf16 write", "connector": {"codec": "raw"}, "steps": [generate(A, B), generate(settle=True)]}
+        result = self.matrix.run({**spec, **kind})
+        self.check("bfloat16 write", result, "cold16", generate(A, B), 0, 0, 0.0)
+        for name, options in (("async", {}), ("sync", {"load_async": False}), ("layerwise", {"layerwise": True})):
+            spec = {"name": f"bf16 read {name}", "connector": {"codec": "raw", **options}, "steps": [generate(A, B)]}
+            result = self.matrix.run({**spec, **kind})
+            self.check(f"bfloat16 read {name}", result, "local16", generate(A, B), 0, 512, 0.0)
 
     # ---- 1 and 4: codecs ----
 
@@ -223,6 +271,46 @@ class Proof:
                     self.table.check(f"{mode}: {steps[i]['label']}", "happened", result["steps"][i]["fired"], rows_of(result, i))
         self._down_from_the_start()
 
+    def transfers(self) -> None:
+        """A node stops or dies while it sends, as its own metrics show; every request finishes with the baseline's output."""
+        steps = []
+        for name, operation in (("node stopped", "pause"), ("node killed", "kill")):
+            well = {"before": [["heal"]], "hold": True, "reset": True}
+            steps.append(generate(LONG, **well, trap=operation, label=f"{name} while it sends"))
+            resume = [["resume", "n0"], ["resume", "n1"]] if operation == "pause" else []
+            steps.append(generate(LONG, reset=True, label=f"{name}, the next request", after=resume))
+        for mode, options in (("async", {}), ("sync", {"load_async": False}), ("layerwise", {"layerwise": True})):
+            # A small window makes the load long enough to be interrupted for certain.
+            connector = {"codec": "raw", "progress_timeout": "200ms", "lookup_timeout": "200ms", **SLOW, **options}
+            result = self.matrix.run({"name": f"transfers {mode}", "connector": connector, "steps": steps})
+            for i, step in enumerate(steps):
+                self.check(f"transfers {mode}", result, "cold", step, i, None, ROUNDING)
+                if "trap" in step and i < len(result["steps"]):
+                    done = result["steps"][i]
+                    failed = done["counted"].get("load_failures", 0)
+                    moved = done["counted"].get("loaded_bytes", 0) / 1e6
+                    seen = f"{done['sprung'] or 'no node'}, {failed} load failed after {moved:.0f} MB, {rows_of(result, i)}"
+                    self.table.check(f"transfers {mode}: {step['label']}", "happened", bool(done["sprung"]) and failed == 1, seen)
+
+    def lookups(self) -> None:
+        """The engine is told to ask later while a lookup runs, and to compute when it does not end."""
+        self.matrix.cluster.heal()
+        steps = [
+            generate(C, hold=True, reset=True, label="answered"),
+            generate(C, reset=True, before=[["pause_coordinator"]], after=[["resume_coordinator"]], label="not answered"),
+        ]
+        steps.insert(0, generate(C))
+        connector = {"codec": "raw", "lookup_timeout": "200ms"}
+        result = self.matrix.run({"name": "lookups", "connector": connector, "steps": steps})
+        self.check("lookups", result, "cold", steps[1], 1, 256, ROUNDING)
+        self.check("lookups", result, "cold", steps[2], 2, 0, ROUNDING)
+        for i, least in ((1, 1), (2, 10)):
+            done = result["steps"][i]["counted"] if i < len(result["steps"]) else {}
+            asked, late = done.get("asked_to_wait", 0), done.get("lookup_timeouts", 0)
+            good = asked >= least and late == i - 1
+            what = f"asked to wait {asked} times, {late} lookups given up"
+            self.table.check(f"lookups: {steps[i]['label']}", "None, then an answer", good, what)
+
     def _down_from_the_start(self) -> None:
         """No servers at all while an engine runs, and while it starts."""
         self.matrix.cluster.heal()
@@ -258,18 +346,22 @@ class Proof:
     def abort(self) -> None:
         """A request is aborted while it loads; another finishes."""
         self.matrix.cluster.heal()
-        steps = [generate(C, B), generate(C, B, hold=True, reset=True, abort=True, label="one of two aborted")]
+        steps = [generate(LONG, B), generate(LONG, B, hold=True, reset=True, abort=True, label="one of two aborted")]
         result = self.matrix.run({"name": "abort", "connector": {"codec": "raw"}, "steps": steps + [generate(B)]})
         done = result["steps"][1]["results"] if len(result["steps"]) > 1 else []
         same, largest = against(done, [self.baseline["cold", B]])
         self.table.check("abort", "the other ends", len(done) == 1 and same and largest <= ROUNDING, f"|Δlogprob| {largest:.1e}")
         self.check("abort", result, "cold", generate(B, label="and the engine goes on"), 2, None, ROUNDING)
+        seen = result["steps"][1]["abort"] if len(result["steps"]) > 1 else {}
+        dropped = seen.get("leases", 0) > 0 and seen.get("leases_after") == 0
+        what = f"{seen.get('leases', 0):.0f} leases at the nodes when aborted, none {seen.get('seconds', 0):.2f} s after the last request"
+        self.table.check("abort", "leases are dropped", dropped, what)
 
     def ranks(self) -> None:
         """Three tensor-parallel workers load what one engine saved, and save what it loads."""
         self.matrix.cluster.heal()
         connector = {"codec": "raw", "head_shards": 3}
-        steps = [generate(A, C, label="one worker"), generate(A, C, hold=True, label="one worker, again")]
+        steps = [generate(A, C, LONG, label="one worker"), generate(A, C, LONG, hold=True, label="one worker, again")]
         result = self.matrix.run({"name": "ranks 1", "connector": connector, "steps": steps})
         self.check("ranks", result, "cold", steps[0], 0, 0, 0.0)
         # Sums over ranks are taken in another order, so that equal bits cannot be expected.
@@ -283,6 +375,19 @@ class Proof:
         steps = [generate(B, label="one worker, what three ranks saved")]
         result = self.matrix.run({"name": "ranks back", "connector": connector, "steps": steps})
         self.check("ranks", result, "local", steps[0], 0, 512, 1e-3)
+        self._ranks_that_fail(connector)
+
+    def _ranks_that_fail(self, connector: dict[str, Any]) -> None:
+        """A node dies while three ranks load from it: they agree on what is valid, and the engine goes on."""
+        steps = [generate(LONG, label="a node killed while three ranks load"), generate(B, label="and they go on")]
+        spec = {"name": "ranks fail", "connector": {**connector, **SLOW}, "steps": steps, "kv_mib": 256, "trap": "kill"}
+        result = self.matrix.run({**spec, "llm": {"tensor_parallel_size": 3}, "multiprocess": True})
+        for i, step in enumerate(steps):
+            self.check("ranks", result, "cold", step, i, None, 1e-3)
+        failed = result.get("metrics", {}).get("vllm:tokura_load_failures", 0)
+        sprung = result.get("sprung", "")
+        self.table.check("ranks: a node killed", "happened", bool(sprung) and failed > 0, f"{sprung}, {failed} ranks' loads failed")
+        self.matrix.cluster.heal()
 
     # ---- 3: identity ----
 
@@ -328,6 +433,8 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--codecs", default="raw,int8,kivi4")
     arguments = parser.parse_args()
+    # Ended from outside: the servers end, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     matrix = Matrix(arguments.model, arguments.programs, arguments.out)
     table = Table()
     try:

@@ -1,12 +1,16 @@
 """A coordinator and nodes of this test, and what can be done to them."""
 
+import http.client
 import os
 import pathlib
 import signal
 import subprocess
+import threading
 import time
 
 START_SECONDS = 20.0
+LEASES_SECONDS = 5.0
+POLL_SECONDS = 0.002
 
 
 class Server:
@@ -20,6 +24,17 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self.data = "127.0.0.1:0"
         self.admin = "127.0.0.1:0"
+
+    def metric(self, name: str) -> float:
+        """A metric without labels, as its /metrics shows it now."""
+        host, port = self.admin.rsplit(":", 1)
+        connection = http.client.HTTPConnection(host, int(port), timeout=5.0)
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
     def start(self) -> None:
         """Start it, where it was before if it ran before, and wait until it serves."""
@@ -56,6 +71,32 @@ class Server:
         os.kill(self._process.pid, signal.SIGCONT)
 
 
+class Trap:
+    """Stops or kills one of some nodes at the moment its metrics show that it sends payload to a client."""
+
+    def __init__(self, nodes: list[Server], operation: str) -> None:
+        self._operation = operation
+        self._closed = threading.Event()
+        self._sent = {node.name: node.metric("tokura_node_sent_bytes_total") for node in nodes}
+        self.sprung = ""
+        self._thread = threading.Thread(target=self._watch, args=(nodes,), name="trap")
+        self._thread.start()
+
+    def _watch(self, nodes: list[Server]) -> None:
+        while not self._closed.wait(POLL_SECONDS):
+            for node in nodes:
+                if node.metric("tokura_node_sent_bytes_total") > self._sent[node.name]:
+                    getattr(node, self._operation)()
+                    self.sprung = node.name
+                    return
+
+    def close(self) -> str:
+        """Watch no more; return the name of the node that it happened to."""
+        self._closed.set()
+        self._thread.join()
+        return self.sprung
+
+
 class Cluster:
     """One coordinator and two nodes; a prefix is spread over both."""
 
@@ -65,6 +106,7 @@ class Cluster:
             str(programs / "tokura-coordinator"), ["--segment-blocks", "2", "--join-ramp", "0s"], directory, "c0"
         )
         self.nodes: dict[str, Server] = {}
+        self._trap: Trap | None = None
         self.coordinator.start()
         node = ["--coordinator", self.coordinator.data, "--host-bytes", host_bytes, "--prefault=false"]
         node += ["--part-bytes-max", "4MiB", "--inflight-bytes-max", "64MiB"]
@@ -76,10 +118,21 @@ class Cluster:
                 self.stop()
                 raise
 
-    def do(self, operation: str, node: str = "n0") -> None:
-        """Carry out what a run asks for."""
+    def do(self, operation: str, node: str = "n0") -> object:
+        """Carry out what a run asks for; the answer goes back to it."""
         if operation == "heal":
             self.heal()
+        elif operation == "trap":
+            self._trap = Trap(list(self.nodes.values()), node)
+        elif operation == "sprung":
+            trap, self._trap = self._trap, None
+            return trap.close() if trap is not None else ""
+        elif operation == "leases":
+            return self.leases()
+        elif operation == "no_leases":
+            return self.no_leases()
+        elif operation in ("pause_coordinator", "resume_coordinator"):
+            getattr(self.coordinator, operation.split("_")[0])()
         elif operation == "restart_node":
             self.nodes[node].kill()
             self.nodes[node].start()
@@ -94,6 +147,18 @@ class Cluster:
             getattr(self.nodes[node], operation)()
         else:
             raise ValueError(operation)
+        return None
+
+    def leases(self) -> float:
+        """Leases that all nodes hold."""
+        return sum(node.metric("tokura_node_leases") for node in self.nodes.values())
+
+    def no_leases(self) -> float:
+        """Seconds until no node holds a lease; ends at LEASES_SECONDS, before leases end by their age."""
+        started = time.monotonic()
+        while self.leases() > 0 and time.monotonic() - started < LEASES_SECONDS:
+            time.sleep(POLL_SECONDS)
+        return time.monotonic() - started
 
     def heal(self) -> None:
         """Make everything run again, empty."""
