@@ -436,6 +436,49 @@ class Saves(ContractCase):
         self.assertEqual([(s.first_block, s.blocks) for s in plan.saves], [(0, 6)])
         self.assertTrue(saved)
 
+    def test_what_is_computed_after_a_lossy_load_failed_is_saved(self):
+        for options in ({"load_async": False}, {}):
+            with self.subTest(options=options):
+                self.setUp()
+                self.rig({"codec": "kivi4"}).run_alone("w", tokens(40))
+                rig = self.rig({"codec": "kivi4", **options})
+                request = rig.add("r", tokens(40))
+                external, asynchronous = rig.ask(request)
+                rig.promise(request, 0, external)
+                keys = rig.scheduler._scheduler._requests["r"].chain.chain.keys
+                lost = keys[2:]
+                for key in lost:
+                    del self.store.blocks[key], self.store.writers[key]
+                rig.step(new=() if asynchronous else [(request, external, 40 - external)])
+                self.assertEqual(rig.failed_pages, set(request.pages[0][1:4]))
+                again = [(request, 8, 32)]
+                rig.step(**({"new": again} if asynchronous else {"running": again}))
+                self.assertTrue(set(lost) <= set(self.store.blocks))
+
+    def test_a_page_that_held_something_lossy_and_now_something_exact_is_saved_from(self):
+        self.rig().run_alone("w", tokens(24))
+        self.rig({"codec": "kivi4"}).run_alone("v", tokens(24, first=300))
+        rig = self.rig()
+        pages = []
+        for name, first in (("lossy", 300), ("exact", 0)):
+            rig.free = pages + [p for p in rig.free if p not in pages]
+            request = rig.add(name, tokens(24, first))
+            external, _ = rig.ask(request)
+            rig.promise(request, 0, external)
+            rig.step()
+            pages = list(request.pages[0])
+            rig.step(new=[(request, external, 24 - external)])
+            rig.finish(request)
+            rig.step()
+        self.store.blocks.clear()
+        self.store.writers.clear()
+        other = rig.add("again", tokens(24))
+        other.pages = (list(pages) + [rig.free.pop()],)
+        rig.ask(other, 16)
+        rig.promise(other, 16, 0)
+        plan = rig.step(new=[(other, 16, 8)])
+        self.assertEqual([(s.first_block, s.blocks) for s in plan.saves], [(0, 6)])
+
     def test_a_client_at_its_limit_drops_the_save_and_frees_the_pages(self):
         rig = self.rig()
         self.store.refuse = {"put"}

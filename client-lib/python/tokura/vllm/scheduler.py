@@ -204,6 +204,8 @@ class SchedulerSide:
                 )
                 if any(codecs[i] not in _EXACT for i in blocks if i < len(codecs)):
                     self._lossy_pages.add(table[page])
+                else:
+                    self._lossy_pages.discard(table[page])
         self._lossy_pages.discard(NULL_PAGE)
 
     # ---- steps ----
@@ -346,6 +348,9 @@ class SchedulerSide:
             return
         state.load_failed = True
         state.generation += 1
+        # The engine computes from the first page on that is not whole.
+        for group, table in zip(self._groups, state.pages, strict=False):
+            self._lossy_pages.difference_update(table[valid_tokens // group.page_tokens :])
         blocks = valid_tokens // self._options.block_tokens
         state.save_again_from = blocks
         if state.next_save is not None:
