@@ -263,6 +263,24 @@ class Run:
         saves = get_kv_transfer_group()._worker._saves
         saves._options = dataclasses.replace(saves._options, codec=codec)
 
+    def left(self) -> dict[str, int]:
+        """What the connector still knows of requests, all of which have ended: collections that are not empty."""
+        if not self.spec.get("connector") or self.spec.get("multiprocess"):
+            return {}
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        self.settle()
+        worker = get_kv_transfer_group()._worker
+        side = self.llm.llm_engine.engine_core.engine_core.scheduler.connector._scheduler
+        owners = {
+            side: ("_requests", "_held"),
+            side.book: ("_held", "_pinned"),
+            worker: ("_step_loads", "_loads", "_void", "_held"),
+            worker._saves: ("_puts", "_released", "_copies"),
+        }
+        sizes = {f"{type(o).__name__}.{name}": len(getattr(o, name)) for o, names in owners.items() for name in names}
+        return {name: size for name, size in sizes.items() if size}
+
     def metrics(self) -> dict[str, float]:
         """Tokura's metrics as the engine's Prometheus endpoint would show them."""
         return {
@@ -297,10 +315,11 @@ def run(spec: dict[str, Any], ask_parent: Any) -> dict[str, Any]:
         for step in spec["steps"]:
             print(f"=== step {step}", flush=True)
             steps.append(engine.step(step))
+        left = engine.left()
         metrics = engine.metrics()
     finally:
         engine.close()
-    return {"name": spec["name"], "start_seconds": engine.start_seconds, "steps": steps, "metrics": metrics}
+    return {"name": spec["name"], "start_seconds": engine.start_seconds, "steps": steps, "metrics": metrics, "left": left}
 
 
 def main() -> None:

@@ -62,6 +62,7 @@ class Proof:
             ("preempt", self.preempt),
             ("abort", self.abort),
             ("identity", self.identity),
+            ("hashes", self.engine_hashes),
             ("ranks", self.ranks),
         ]
         if unknown := set(self.only) - {name for name, _ in parts}:
@@ -75,6 +76,9 @@ class Proof:
             except Exception as error:
                 traceback.print_exc()
                 self.table.check(name, "runs", False, f"{type(error).__name__}: {error}"[:200])
+        runs = {name: result["left"] for name, result in self.matrix.results.items() if "left" in result}
+        left = {name: found for name, found in runs.items() if found}
+        self.table.check("memory", "nothing is left of any request", not left, f"{len(runs)} runs, left {left or 'nothing'}")
 
     # ---- what everything is compared with ----
 
@@ -353,8 +357,9 @@ class Proof:
         self.table.check("abort", "the other ends", len(done) == 1 and same and largest <= ROUNDING, f"|Δlogprob| {largest:.1e}")
         self.check("abort", result, "cold", generate(B, label="and the engine goes on"), 2, None, ROUNDING)
         seen = result["steps"][1]["abort"] if len(result["steps"]) > 1 else {}
-        dropped = seen.get("leases", 0) > 0 and seen.get("leases_after") == 0
-        what = f"{seen.get('leases', 0):.0f} leases at the nodes when aborted, none {seen.get('seconds', 0):.2f} s after the last request"
+        dropped = seen.get("loading", 0) > 0 and seen.get("leases", 0) > 0 and seen.get("leases_after") == 0
+        what = f"aborted with {seen.get('loading', 0)} load under way and {seen.get('leases', 0):.0f} leases at the nodes, "
+        what += f"{seen.get('leases_after', -1):.0f} left {seen.get('seconds', 0):.2f} s after the last request"
         self.table.check("abort", "leases are dropped", dropped, what)
 
     def ranks(self) -> None:
@@ -419,6 +424,17 @@ class Proof:
             result = self.matrix.run({"name": label, "steps": [generate(C, max_tokens=1)], **spec})
             hits = [o["cached"] for step in result["steps"] for o in step["results"]]
             self._check_hit(label, hits, [0])
+
+    def engine_hashes(self) -> None:
+        """Keys over vLLM's own block hashes, in processes with other PYTHONHASHSEEDs."""
+        self.matrix.cluster.heal()
+        connector = {"codec": "raw", "identity": "engine-hashes", "block_tokens": 128}
+        self.matrix.run({"name": "hashes write", "connector": connector, "steps": [generate(C), generate(settle=True)]})
+        steps = [generate(C, label="PYTHONHASHSEED 4711"), generate(B, label="another prompt")]
+        spec = {"name": "hashes", "connector": connector, "steps": steps, "multiprocess": True}
+        result = self.matrix.run({**spec, "environment": {"PYTHONHASHSEED": "4711"}})
+        self.check("engine hashes", result, "local", steps[0], 0, 256, 0.0)
+        self.check("engine hashes", result, "cold", steps[1], 1, 0, 0.0)
 
     def _check_hit(self, label: str, hits: list[int], wanted: list[int]) -> None:
         self.table.check(f"identity: {label}", "no hit" if wanted == [0] else "hit", hits == wanted, f"hit {hits}")
