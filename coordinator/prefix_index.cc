@@ -195,8 +195,13 @@ void PrefixIndex::LinkToParent(uint32_t handle, const BlockKey& parent, uint32_t
     // It may be announced later, and must find its children then.
     above = records_->Add(parent, parent_hash);
   }
-  if (above != 0) {
-    records_->Link(handle, above);
+  if (above == 0) {
+    return;
+  }
+  records_->Link(handle, above);
+  if (record.child != 0) {
+    record.ring_due = true;
+    ring_suspects_.push_back(handle);
   }
 }
 
@@ -213,7 +218,8 @@ void PrefixIndex::Vanished(uint32_t handle) {
 
 void PrefixIndex::FreeIfUnneeded(uint32_t handle) {
   const Record& record = (*records_)[handle];
-  if (record.forms > 0 || record.child != 0 || record.orphans_due || record.reap_due) {
+  if (record.forms > 0 || record.child != 0 || record.orphans_due || record.reap_due ||
+      record.ring_due) {
     return;
   }
   if (walk_.root != 0 && walk_.at == handle) {
@@ -221,14 +227,17 @@ void PrefixIndex::FreeIfUnneeded(uint32_t handle) {
   }
   const uint32_t parent = record.parent;
   records_->Free(handle);
-  if (parent == 0) {
-    return;
+  if (parent != 0) {
+    // Its turn comes later: a chain of vanished records may be as long as a context.
+    ReapLater(parent);
   }
-  // The parent's turn comes later: a chain of vanished records may be as long as a context.
-  Record& above = (*records_)[parent];
-  if (above.forms == 0 && above.child == 0 && !above.orphans_due && !above.reap_due) {
-    above.reap_due = true;
-    reap_.push_back(parent);
+}
+
+void PrefixIndex::ReapLater(uint32_t handle) {
+  Record& record = (*records_)[handle];
+  if (record.forms == 0 && record.child == 0 && !record.orphans_due && !record.reap_due) {
+    record.reap_due = true;
+    reap_.push_back(handle);
   }
 }
 
@@ -251,7 +260,7 @@ uint64_t PrefixIndex::memory_bytes() const {
   uint64_t bytes = sizeof(*this) + records_->memory_bytes() + scratch_->memory_bytes();
   bytes += sources_.capacity() * sizeof(Source);
   bytes += (free_sources_.capacity() + dropped_.capacity()) * sizeof(SourceId);
-  bytes += (orphans_.size() + reap_.capacity()) * sizeof(uint32_t);
+  bytes += (orphans_.size() + reap_.capacity() + ring_suspects_.size()) * sizeof(uint32_t);
   // A class is held twice, once in a tree node.
   bytes += classes_.size() * 2 * (sizeof(FormClass) + 64);
   return bytes;
@@ -318,7 +327,8 @@ absl::Status PrefixIndex::CheckRecord(uint32_t handle, std::vector<Source>& coun
     }
     before = child;
   }
-  if (record.forms == 0 && record.child == 0 && !record.orphans_due && !record.reap_due) {
+  if (record.forms == 0 && record.child == 0 && !record.orphans_due && !record.reap_due &&
+      !record.ring_due) {
     return broken("is not needed");
   }
   return absl::OkStatus();

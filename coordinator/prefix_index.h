@@ -203,7 +203,8 @@ class PrefixIndex {
   float Heat(const BlockKey& key, TimePoint now) const;
 
   enum class Orphans : uint8_t { kTell, kHold };
-  // Do some of what is waiting: sweep dropped inventories, free records, tell orphans. `steps` is
+  // Do some of what is waiting: sweep dropped inventories, free records, tell orphans, open rings
+  // of parents (which no writer makes who hashes its keys). `steps` is
   // about the number of records looked at (a thousand take less than a millisecond). kHold: orphans
   // wait, because some inventory is not complete yet and what seems to be held nowhere may turn up;
   // those whose prefix has come back are not told. True: there is more that may be done now.
@@ -244,9 +245,12 @@ class PrefixIndex {
   void Vanished(uint32_t handle);
   // Free a record that nothing needs any more; then look at its parent later.
   void FreeIfUnneeded(uint32_t handle);
+  // A record has lost a child: it may not be needed any more.
+  void ReapLater(uint32_t handle);
 
   void Reap(size_t& steps);
   void TellOrphans(size_t& steps);
+  void OpenRings(size_t steps);
   void StartWalk();
   void StepWalk();
   void EndWalk();
@@ -276,6 +280,10 @@ class PrefixIndex {
   std::deque<uint32_t> orphans_;   // vanished records whose descendants are to be told
   OrphanWalk walk_;
   std::vector<uint32_t> reap_;  // records that lost their last child while they had no forms
+  // Records that got their parent when they had children already. Each ring has one among them: it
+  // was closed by such a link.
+  std::deque<uint32_t> ring_suspects_;
+  uint32_t climb_at_ = 0;  // an ancestor of the first suspect, none of which waits itself; 0: begin
   uint64_t blocks_ = 0;
   uint64_t forms_ = 0;
   uint64_t refused_blocks_ = 0;

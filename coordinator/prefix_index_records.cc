@@ -67,14 +67,7 @@ void RecordStore::Free(uint32_t handle) {
   Record& record = records_[handle];
   TOKURA_CHECK(record.in_use && record.forms == 0 && record.child == 0);
   table_.Erase(Hash(record.key), handle);
-  if (record.next != 0) {
-    records_[record.next].previous = record.previous;
-  }
-  if (record.previous != 0) {
-    records_[record.previous].next = record.next;
-  } else if (record.parent != 0) {
-    records_[record.parent].child = record.next;
-  }
+  Unlink(handle);
   record = Record{};
   record.next = std::exchange(free_, handle);
 }
@@ -88,6 +81,19 @@ void RecordStore::Link(uint32_t child, uint32_t parent) {
     records_[above.child].previous = child;
   }
   above.child = child;
+}
+
+void RecordStore::Unlink(uint32_t child) {
+  Record& record = records_[child];
+  if (record.next != 0) {
+    records_[record.next].previous = record.previous;
+  }
+  if (record.previous != 0) {
+    records_[record.previous].next = record.next;
+  } else if (record.parent != 0) {
+    records_[record.parent].child = record.next;
+  }
+  record.parent = record.next = record.previous = 0;
 }
 
 bool RecordStore::AddForm(Record& record, const FormEntry& form) {

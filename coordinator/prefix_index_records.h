@@ -38,9 +38,10 @@ struct alignas(64) Record {
   uint32_t touched = 0;  // ticks of the last time that its heat was brought up to date
   float heat = 0;        // lookups, decaying
   uint8_t forms = 0;
-  bool in_use = false;
-  bool orphans_due = false;  // waits for its descendants to be told, or they are being told
-  bool reap_due = false;     // waits to be looked at by Work
+  bool in_use : 1 = false;
+  bool orphans_due : 1 = false;  // waits for its descendants to be told, or they are being told
+  bool reap_due : 1 = false;     // waits to be looked at by Work
+  bool ring_due : 1 = false;     // likewise: its parent may be one of its descendants
 };
 static_assert(sizeof(Record) == 64);
 
@@ -72,6 +73,8 @@ class RecordStore {
   void Free(uint32_t handle);
   // `child` has no parent yet and is another record.
   void Link(uint32_t child, uint32_t parent);
+  // `child` has no parent from now on, if it had one.
+  void Unlink(uint32_t child);
 
   // False: the record has kFormsMax, or no memory.
   bool AddForm(Record& record, const FormEntry& form);

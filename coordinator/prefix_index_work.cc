@@ -24,9 +24,14 @@ bool PrefixIndex::Work(size_t steps, Orphans orphans) {
   if (orphans == Orphans::kTell) {
     TellOrphans(steps);
   }
+  // Half, so that whoever makes rings of any length does not keep the rest from being done.
+  const size_t rings = ring_suspects_.empty() ? 0 : (steps + 1) / 2;
+  OpenRings(rings);
+  Spend(steps, rings);
   Sweep(steps);
   const bool orphans_left = walk_.root != 0 || !orphans_.empty();
-  return !reap_.empty() || !dropped_.empty() || (orphans == Orphans::kTell && orphans_left);
+  return !reap_.empty() || !dropped_.empty() || !ring_suspects_.empty() ||
+         (orphans == Orphans::kTell && orphans_left);
 }
 
 void PrefixIndex::Reap(size_t& steps) {
@@ -65,8 +70,8 @@ void PrefixIndex::StepWalk() {
     EndWalk();  // the block is back, and with it the prefix of those that are not told yet
     return;
   }
-  if (walk_.leaving && walk_.at == walk_.root) {
-    EndWalk();
+  if (walk_.leaving && (walk_.at == walk_.root || walk_.at == 0)) {
+    EndWalk();  // 0: the ring that the root is in has been opened
     return;
   }
   const uint32_t at = walk_.at;
@@ -93,6 +98,29 @@ void PrefixIndex::EndWalk() {
   walk_ = OrphanWalk{};
   (*records_)[root].orphans_due = false;
   FreeIfUnneeded(root);
+}
+
+// The way up from a suspect ends at a root, at itself, or at another suspect. In a ring with
+// several of them the one that is looked at last finds that out, for all others have been looked at
+// then; so no way up goes round for ever. Parents never change, and nobody with children is freed.
+void PrefixIndex::OpenRings(size_t steps) {
+  for (; steps > 0 && !ring_suspects_.empty(); --steps) {
+    const uint32_t suspect = ring_suspects_.front();
+    const uint32_t above = (*records_)[climb_at_ == 0 ? suspect : climb_at_].parent;
+    if (above != 0 && !(*records_)[above].ring_due) {
+      climb_at_ = above;
+      continue;
+    }
+    if (above == suspect) {
+      const uint32_t parent = (*records_)[suspect].parent;
+      records_->Unlink(suspect);
+      ReapLater(parent);
+    }
+    climb_at_ = 0;
+    ring_suspects_.pop_front();
+    (*records_)[suspect].ring_due = false;
+    FreeIfUnneeded(suspect);
+  }
 }
 
 bool PrefixIndex::HasSource(const Record& record) const {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -290,19 +292,75 @@ TEST(PrefixIndexTest, ALongChainOfVanishedRecordsIsFreedInSlices) {
   EXPECT_EQ(fixture.index->stats().vanished, 0u);
 }
 
+// Blocks `first` to `last`, each with the next one as its parent and the last with the first.
+std::vector<IndexUpdate> Ring(uint32_t first, uint32_t last) {
+  static const IndexedForm form{0, 1, 0, 0};
+  std::vector<IndexUpdate> ring;
+  for (uint32_t i = first; i <= last; ++i) {
+    ring.push_back(
+        {IndexFixture::Key(i), IndexFixture::Key(i == last ? first : i + 1), {&form, 1}});
+  }
+  return ring;
+}
+
 TEST(PrefixIndexTest, ParentsInARingDoNoHarm) {
   IndexFixture fixture;
   const SourceId a = fixture.AddSource(0);
-  const IndexedForm form{0, 1, 0, 0};
-  std::vector<IndexUpdate> ring;
-  for (uint32_t i = 0; i < 5; ++i) {
-    ring.push_back({IndexFixture::Key(1 + i), IndexFixture::Key(1 + (i + 1) % 5), {&form, 1}});
-  }
-  fixture.index->Apply(a, ring);
+  fixture.index->Apply(a, Ring(1, 5));
   fixture.Remove(a, 3, 3);
   fixture.Settle();
   EXPECT_EQ(fixture.sink.orphaned.size(), 4u);
   EXPECT_TRUE(fixture.index->CheckInvariants().ok()) << fixture.index->CheckInvariants();
+}
+
+// However they were announced, and whatever work was done meanwhile.
+TEST(PrefixIndexTest, ParentsInARingDoNotKeepEachOther) {
+  std::mt19937 random(1);
+  for (uint32_t size = 2; size < 70; ++size) {
+    IndexFixture fixture;
+    const SourceId a = fixture.AddSource(0);
+    std::vector<IndexUpdate> ring = Ring(1, size);
+    std::shuffle(ring.begin(), ring.end(), random);
+    // Branches that lead into the ring, and a second ring.
+    fixture.Put(a, 200, 210);
+    const IndexUpdate link{IndexFixture::Key(199), IndexFixture::Key(1), ring.front().forms};
+    fixture.index->Apply(a, {&link, 1});
+    fixture.index->Apply(a, Ring(300, 300 + size));
+    for (const IndexUpdate& update : ring) {
+      fixture.index->Apply(a, {&update, 1});
+      if (random() % 2 == 0) {
+        fixture.index->Work(1 + random() % 8, PrefixIndex::Orphans::kTell);
+      }
+    }
+    for (const auto& [first, last] : {std::pair(1u, size), {199u, 210u}, {300u, 300 + size}}) {
+      for (uint32_t block = first; block <= last; ++block) {
+        fixture.Remove(a, block, block);
+        fixture.index->Work(random() % 4, PrefixIndex::Orphans::kTell);
+      }
+    }
+    fixture.Settle();
+    EXPECT_EQ(fixture.index->stats().vanished, 0u) << size;
+    ASSERT_TRUE(fixture.index->CheckInvariants().ok()) << fixture.index->CheckInvariants();
+  }
+}
+
+// A long way up is taken in slices, beside other work.
+TEST(PrefixIndexTest, ALongRingIsOpenedInSlicesThatLeaveRoomForOtherWork) {
+  IndexFixture fixture;
+  const SourceId a = fixture.AddSource(0);
+  const SourceId b = fixture.AddSource(1);
+  fixture.index->Apply(a, Ring(1, 50'000));
+  fixture.Put(b, 100'001, 101'000);
+  fixture.index->Drop(b);
+  size_t slices = 0;
+  for (; fixture.index->Sweeping(1); ++slices) {
+    ASSERT_TRUE(fixture.index->Work(512, PrefixIndex::Orphans::kTell));
+  }
+  EXPECT_LT(slices, 400u) << "half of the steps are for the sweep";
+  fixture.Settle();
+  fixture.Remove(a, 1, 50'000);
+  fixture.Settle();
+  EXPECT_EQ(fixture.index->stats().vanished, 0u);
 }
 
 TEST(PrefixIndexTest, BlocksAndFormsBeyondTheLimitsAreRefusedAndCounted) {
