@@ -264,12 +264,14 @@ Duration Membership::tick_interval() const {
 }
 
 std::optional<Membership::Draft> Membership::NextDraft(TimePoint now) const {
-  const bool behind = published_.epoch() == 0 || named_epoch_ > published_.epoch();
+  const bool named = named_epoch_ > published_.epoch();
+  const bool behind = published_.epoch() == 0 || (named && now >= named_from_);
   if (Forming(now) || (revision_ == published_revision_ && !behind)) {
     return std::nullopt;
   }
   Draft draft;
   draft.revision = revision_;
+  draft.named_from = named ? now + kNamedApart : named_from_;
   const uint64_t epoch = std::max(named_epoch_, published_.epoch()) + 1;
   draft.state.set_epoch(epoch);
   draft.state.set_segment_blocks(options_.segment_blocks);
@@ -297,6 +299,7 @@ void Membership::Publish(const Draft& draft) {
   TOKURA_CHECK(draft.state.epoch() > published_.epoch());
   published_ = draft.state;
   published_revision_ = draft.revision;
+  named_from_ = draft.named_from;
   policy_version_ = published_.policy_version();
   policy_changed_ = policy_changed_ && draft.revision < policy_revision_;
   for (const proto::Member& member : published_.members()) {

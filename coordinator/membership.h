@@ -48,6 +48,9 @@ class Membership {
   // Of epochs and incarnations that peers claim, unless this holder has gone on above it itself: a
   // higher one is a broken peer's, and would leave none to go on to.
   static constexpr uint64_t kNumberMax = uint64_t{1} << 62;
+  // Epochs that only go on above one that a peer named come so far apart: a peer that names ever
+  // higher ones must not keep every watcher busy.
+  static constexpr Duration kNamedApart = std::chrono::seconds(1);
   // A new node's share grows in so many steps, each an epoch.
   static constexpr uint32_t kRampSteps = 10;
 
@@ -77,8 +80,10 @@ class Membership {
     proto::ClusterState state;
     Metadata metadata;
     uint64_t revision = 0;
+    TimePoint named_from;  // when an epoch may follow that only goes on above a named one
   };
-  // The next state, when it differs from the published one or somebody knows a higher epoch. None
+  // The next state, when it differs from the published one or somebody knows a higher epoch and the
+  // last of those that somebody knew is kNamedApart ago. None
   // while the cluster forms: until `forming` has passed since the start, or since somebody first
   // named an epoch of an earlier life of the holder, for the nodes of that life to register. A node
   // that registers while nobody knows of any epoch ends the waiting: the cluster is a new one.
@@ -134,6 +139,7 @@ class Membership {
   uint64_t revision_ = 0;  // of the draft
   uint64_t published_revision_ = 0;
   uint64_t named_epoch_ = 0;  // the highest that anybody knows
+  TimePoint named_from_ = TimePoint::min();
   TimePoint forming_until_;
   bool waited_for_earlier_life_ = false;
   TimePoint last_tick_;

@@ -389,12 +389,31 @@ TEST_F(MembershipTest, WhoeverNamesAnEarlierLifeLateIsWaitedForOnceOnly) {
     Report("new", 100).IgnoreError();
   }
   EXPECT_EQ(Publish(), 58u);
+  Pass(Membership::kNamedApart);
+  Publish();  // their silence
   membership_->NameEpoch(1000, now_);
   EXPECT_EQ(Publish(), 1001u) << "at once";
   membership_->NameEpoch(1001, now_);
   EXPECT_EQ(Publish(), 0u) << "its own";
   membership_->NameEpoch(UINT64_MAX, now_);
   EXPECT_EQ(Publish(), 0u) << "no epoch could follow";
+}
+
+TEST_F(MembershipTest, EpochsThatArePublishedOnlyBecauseTheyWereNamedComeApart) {
+  Register(NodeRequest("a", 100, 'a')).IgnoreError();
+  EXPECT_EQ(Publish(), 1u);
+  int published = 0;
+  for (int i = 0; i < 1000; ++i) {
+    Report("a", 100).IgnoreError();
+    membership_->NameEpoch(membership_->published().epoch() + 1, now_);
+    published += Publish() != 0 ? 1 : 0;
+    Pass(milliseconds(10));
+  }
+  EXPECT_GE(published, 8) << "in ten seconds, of which the first waits for an earlier life's nodes";
+  EXPECT_LE(published, 11);
+  membership_->NameEpoch(5000, now_);
+  Register(NodeRequest("b", 100, 'b')).IgnoreError();
+  EXPECT_EQ(Publish(), 5001u) << "a change of the members does not wait";
 }
 
 TEST_F(MembershipTest, TheHighestNumbersThatAPeerMayClaimLeaveRoomAbove) {
