@@ -33,13 +33,17 @@ absl::StatusOr<std::optional<net::Address>> ReadMetadata(const std::string& meta
     return std::nullopt;
   }
   if (absl::StartsWith(metadata, kFollowScheme)) {
-    TOKURA_ASSIGN_OR_RETURN(net::Address address,
-                            net::Address::Parse(metadata.substr(sizeof(kFollowScheme) - 1)));
-    if (address.port == 0) {
+    absl::StatusOr<net::Address> address =
+        net::Address::Parse(metadata.substr(sizeof(kFollowScheme) - 1));
+    if (!address.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata ", metadata, ": ", address.status().message()));
+    }
+    if (address->port == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("metadata ", metadata, ": the coordinator to follow needs a port"));
     }
-    return address;
+    return *std::move(address);
   }
   if (absl::StartsWith(metadata, "redis://")) {
     return absl::InvalidArgumentError(

@@ -29,6 +29,7 @@ constexpr absl::StatusCode kResults[] = {
 constexpr const char* kConnectionEndNames[kConnectionEnds] = {"limit", "refused", "violation"};
 constexpr const char* kNoteNames[kNoteResults] = {"sent", "dropped", "stale"};
 constexpr const char* kPlanNames[kPlanResults] = {"placed", "held", "unplaced"};
+constexpr const char* kTurnNames[kTurns] = {"inventory", "maintenance"};
 
 std::string CodeName(absl::StatusCode code) {
   std::string name = absl::StatusCodeToString(code);
@@ -100,6 +101,10 @@ void CoordinatorMetrics::AddRequests() {
   lookup_misses_ = &lookups.Add({{"result", "miss"}});
   AddEach(Counters("tokura_coordinator_plan_blocks_total", "Blocks of plans, by what they need."),
           "result", kPlanNames, planned_);
+  AddEach(Gauges("tokura_coordinator_longest_turn_cpu_seconds",
+                 "Most CPU time since the start that one batch of inventory, or one slice of "
+                 "maintenance, took; a lookup waits for one of each at most."),
+          "turn", kTurnNames, longest_turns_);
 }
 
 void CoordinatorMetrics::AddConnections() {
@@ -181,6 +186,13 @@ void CoordinatorMetrics::RequestEnded(net::Op op, absl::StatusCode result, Durat
   auto it = requests_.find({op, result});
   (it == requests_.end() ? requests_.at({op, absl::StatusCode::kUnknown}) : it->second)
       ->Increment();
+}
+
+void CoordinatorMetrics::TurnEnded(Turn turn, Duration cpu) {
+  prometheus::Gauge* const longest = longest_turns_[static_cast<size_t>(turn)];
+  if (Seconds(cpu) > longest->Value()) {
+    longest->Set(Seconds(cpu));
+  }
 }
 
 void CoordinatorMetrics::Disconnected(const absl::Status& why) {

@@ -39,6 +39,13 @@ enum class PlanResult : uint8_t {
 };
 inline constexpr size_t kPlanResults = 3;
 
+// What the coordinator's thread does at a stretch besides answering, and so keeps a lookup waiting.
+enum class Turn : uint8_t {
+  kInventory = 0,    // takes in one batch
+  kMaintenance = 1,  // one slice
+};
+inline constexpr size_t kTurns = 2;
+
 // Numbers that are copied now and then.
 struct CoordinatorGauges {
   uint64_t epoch = 0;
@@ -67,6 +74,8 @@ class CoordinatorMetrics {
   void OrphansEnded(NoteResult result, uint64_t keys);
   // A watch beyond the limit.
   void WatchRejected() { watches_rejected_->Increment(); }
+  // `cpu` is the thread's CPU time that it took: how long the machine let it wait is not in it.
+  void TurnEnded(Turn turn, Duration cpu);
   // Copy the gauges, and what the index and the inventory have counted.
   void Sample(const CoordinatorGauges& gauges, const PrefixIndexStats& index,
               const InventoryStats& inventory);
@@ -91,6 +100,7 @@ class CoordinatorMetrics {
   prometheus::Counter* lookup_hits_ = nullptr;
   prometheus::Counter* lookup_misses_ = nullptr;
   prometheus::Counter* planned_[kPlanResults] = {};
+  prometheus::Gauge* longest_turns_[kTurns] = {};
 
   prometheus::Gauge* open_endpoints_ = nullptr;
   std::map<absl::StatusCode, prometheus::Counter*> transport_errors_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/cpu_time.h"
+
 namespace tokura::coordinator {
 namespace {
 
@@ -50,7 +52,9 @@ void ServerLoop::PostInventory() {
 
 void ServerLoop::TakeInventory() {
   if (const std::shared_ptr<ServerConnection> connection = Find(inventory_.front())) {
+    const Duration before = ThreadCpuTime();
     connection->TakeInventoryTurn();
+    context_->metrics.TurnEnded(Turn::kInventory, ThreadCpuTime() - before);
   }
   inventory_.pop_front();
   if (!inventory_.empty()) {

@@ -1,5 +1,7 @@
 #include "coordinator/server_maintenance.h"
 
+#include "common/cpu_time.h"
+
 namespace tokura::coordinator {
 namespace {
 
@@ -39,6 +41,7 @@ void ServerMaintenance::Wake() {
 }
 
 void ServerMaintenance::Slice() {
+  const Duration before = ThreadCpuTime();
   // With many members it takes as long as a slice to find out whether orphans may be told.
   const bool waiting = context_->index->stats().orphans_waiting > 0;
   const bool told =
@@ -47,6 +50,7 @@ void ServerMaintenance::Slice() {
                             told ? PrefixIndex::Orphans::kTell : PrefixIndex::Orphans::kHold)) {
     Wake();
   }
+  context_->metrics.TurnEnded(Turn::kMaintenance, ThreadCpuTime() - before);
 }
 
 void ServerMaintenance::Tick() {

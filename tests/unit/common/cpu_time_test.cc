@@ -1,5 +1,7 @@
 #include "common/cpu_time.h"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,6 +32,18 @@ TEST(CpuTime, ReadsItsOwnProcessByNumberToo) {
 
 TEST(CpuTime, RefusesAProcessThatDoesNotExist) {
   EXPECT_EQ(ProcessCpuTime(0x7ffffff0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(CpuTime, OfAThreadIsOfThatThreadAlone) {
+  const Duration before = ThreadCpuTime();
+  std::thread([] {
+    const Duration start = ThreadCpuTime();
+    while (ThreadCpuTime() - start < std::chrono::milliseconds(50)) {
+    }
+  }).join();
+  const Duration after = ThreadCpuTime();
+  EXPECT_GT(after, before);
+  EXPECT_LT(after - before, std::chrono::milliseconds(50));
 }
 
 }  // namespace

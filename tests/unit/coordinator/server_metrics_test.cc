@@ -50,6 +50,19 @@ TEST(CoordinatorMetricsTest, EverySeriesIsThereFromTheStartAtZero) {
   EXPECT_GT(series, 100u);
 }
 
+TEST(CoordinatorMetricsTest, OnlyALongerTurnReplacesTheLongest) {
+  auto registry = std::make_shared<prometheus::Registry>();
+  CoordinatorMetrics metrics(registry);
+  metrics.TurnEnded(Turn::kInventory, milliseconds(2));
+  metrics.TurnEnded(Turn::kInventory, milliseconds(1));
+  metrics.TurnEnded(Turn::kMaintenance, milliseconds(1));
+  const auto longest = [&](const char* turn) {
+    return Value(*registry, "tokura_coordinator_longest_turn_cpu_seconds", {{"turn", turn}});
+  };
+  EXPECT_DOUBLE_EQ(longest("inventory"), 0.002);
+  EXPECT_DOUBLE_EQ(longest("maintenance"), 0.001);
+}
+
 TEST(CoordinatorMetricsTest, SampleCopiesGaugesAndAddsWhatCountersGrewBy) {
   auto registry = std::make_shared<prometheus::Registry>();
   CoordinatorMetrics metrics(registry);

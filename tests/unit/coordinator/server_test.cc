@@ -367,7 +367,8 @@ TEST(CoordinatorOptionsTest, EachRuleIsNamed) {
        [](CoordinatorOptions& o) { o.metadata = "redis://127.0.0.1:6379"; }},
       {"must be memory or", [](CoordinatorOptions& o) { o.metadata = "etcd"; }},
       {"port", [](CoordinatorOptions& o) { o.metadata = "coordinator://127.0.0.1:0"; }},
-      {"HOST:PORT", [](CoordinatorOptions& o) { o.metadata = "coordinator://nowhere"; }},
+      {"metadata coordinator://nowhere: ",
+       [](CoordinatorOptions& o) { o.metadata = "coordinator://nowhere"; }},
       {"holder's",
        [](CoordinatorOptions& o) {
          o.metadata = "coordinator://127.0.0.1:1";
