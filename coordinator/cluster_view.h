@@ -11,6 +11,13 @@
 
 namespace tokura::coordinator {
 
+// The highest epochs and incarnations that may be claimed by those whom no holder need have told
+// any: clients, and processes that start. Holders count on from there, and who was told so may
+// repeat it to the next one; if both had one limit, a claim of it would make the next holder refuse
+// everybody.
+inline constexpr uint64_t kClaimMax = uint64_t{1} << 62;
+inline constexpr uint64_t kToldMax = kClaimMax + (kClaimMax >> 1);
+
 // What a coordinator knows of the cluster's members and policy, and whom it asks about them:
 // MembershipHolder decides itself, Follower repeats what another one decided. Owned by the
 // executor it was given; nothing blocks.
@@ -60,7 +67,8 @@ class ClusterView {
   // has left; of another one nothing is concluded before it has been silent for suspect_after.
   virtual void ConnectionLost(const std::string& node, uint64_t incarnation) = 0;
 
-  // A WATCH named this epoch as the highest that its sender knows. Registering and reporting
+  // A WATCH named this epoch as the highest that its sender knows, a client none above kClaimMax.
+  // Registering and reporting
   // nodes need no call: Register and Report take theirs. A holder goes on above it; a follower has
   // no use for it.
   virtual void NameEpoch(uint64_t epoch) = 0;

@@ -21,8 +21,8 @@ absl::Status CheckText(const char* field, const std::string& text) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNumber(const char* field, uint64_t number, uint64_t known) {
-  const uint64_t max = std::max(Membership::kNumberMax, known);
+// A higher one is a broken peer's, and would leave none to go on to.
+absl::Status CheckNumber(const char* field, uint64_t number, uint64_t max) {
   if (number > max) {
     return absl::InvalidArgumentError(absl::StrCat(field, " ", number, " is above ", max));
   }
@@ -103,7 +103,8 @@ absl::StatusOr<uint64_t> Membership::Grant(const Node* maybe_known,
                                            const proto::RegisterRequest& request) const {
   const uint64_t own = request.incarnation();
   const uint64_t last = maybe_known == nullptr ? 0 : maybe_known->incarnation;
-  TOKURA_RETURN_IF_ERROR(CheckNumber("incarnation", own, last));
+  const uint64_t max = request.starting() ? kClaimMax : kToldMax;
+  TOKURA_RETURN_IF_ERROR(CheckNumber("incarnation", own, std::max(max, last)));
   if (maybe_known == nullptr) {
     return own;
   }
@@ -122,7 +123,7 @@ absl::StatusOr<uint64_t> Membership::Grant(const Node* maybe_known,
 }
 
 absl::Status Membership::CheckEpoch(uint64_t epoch) const {
-  return CheckNumber("highest_epoch", epoch, published_.epoch());
+  return CheckNumber("highest_epoch", epoch, std::max(kToldMax, published_.epoch()));
 }
 
 absl::Status Membership::MakeRoom(const Node* maybe_known) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/time.h"
+#include "coordinator/cluster_view.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/metadata.h"
 #include "coordinator/policy.h"
@@ -45,9 +46,6 @@ class Membership {
   // Names remembered, members among them; of the others the one that is gone longest is forgotten.
   static constexpr size_t kNamesMax = 4096;
   static constexpr size_t kTextBytesMax = 256;  // of a name or an address
-  // Of epochs and incarnations that peers claim, unless this holder has gone on above it itself: a
-  // higher one is a broken peer's, and would leave none to go on to.
-  static constexpr uint64_t kNumberMax = uint64_t{1} << 62;
   // Epochs that only go on above one that a peer named come so far apart: a peer that names ever
   // higher ones must not keep every watcher busy.
   static constexpr Duration kNamedApart = std::chrono::seconds(1);
@@ -82,11 +80,11 @@ class Membership {
     uint64_t revision = 0;
     TimePoint named_from;  // when an epoch may follow that only goes on above a named one
   };
-  // The next state, when it differs from the published one or somebody knows a higher epoch and the
-  // last of those that somebody knew is kNamedApart ago. None
-  // while the cluster forms: until `forming` has passed since the start, or since somebody first
-  // named an epoch of an earlier life of the holder, for the nodes of that life to register. A node
-  // that registers while nobody knows of any epoch ends the waiting: the cluster is a new one.
+  // The next state, when it differs from the published one, or somebody knows a higher epoch
+  // (kNamedApart). None while the cluster forms: until `forming` has passed since the start, or
+  // since somebody first named an epoch of an earlier life of the holder, for the nodes of that
+  // life to register. A node that registers while nobody knows of any epoch ends the waiting: the
+  // cluster is a new one.
   std::optional<Draft> NextDraft(TimePoint now) const;
   // `draft`, the last one that NextDraft gave, is in force. Changes since then stay for the next.
   void Publish(const Draft& draft);

@@ -167,7 +167,9 @@ absl::Status ServerConnection::StartWatch(const net::FrameHeader& frame,
   TOKURA_RETURN_IF_ERROR(ParseRequest(body, &request));
   // Clients too: one that outlives every node and coordinator must not be left with a state that
   // nothing is ever above.
-  server.view->NameEpoch(request.known_epoch());
+  if (role_ == Role::kCoordinator || request.known_epoch() <= kClaimMax) {
+    server.view->NameEpoch(request.known_epoch());
+  }
   const Watch watch{
       id_, frame, loop_->executor().Now(), {request.known_epoch(), request.known_policy_version()}};
   const StateVersion current{server.state.epoch(), server.state.policy_version()};

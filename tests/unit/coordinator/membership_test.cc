@@ -417,17 +417,32 @@ TEST_F(MembershipTest, EpochsThatArePublishedOnlyBecauseTheyWereNamedComeApart) 
 }
 
 TEST_F(MembershipTest, TheHighestNumbersThatAPeerMayClaimLeaveRoomAbove) {
-  proto::RegisterRequest request = AdmittedRequest("a", Membership::kNumberMax, 'a');
-  request.set_highest_epoch(Membership::kNumberMax);
+  proto::RegisterRequest request = AdmittedRequest("a", kClaimMax, 'a');
+  request.set_highest_epoch(kClaimMax);
   EXPECT_TRUE(Register(request).ok());
-  EXPECT_EQ(*Register(NodeRequest("a", 100, 'b')), Membership::kNumberMax + 1);
+  EXPECT_EQ(*Register(NodeRequest("a", 100, 'b')), kClaimMax + 1);
   Pass(options_.forming);
-  EXPECT_EQ(Publish(), Membership::kNumberMax + 1);
-  request = AdmittedRequest("a", Membership::kNumberMax + 1, 'b');
-  request.set_highest_epoch(Membership::kNumberMax + 1);
+  EXPECT_EQ(Publish(), kClaimMax + 1);
+  request = AdmittedRequest("a", kClaimMax + 1, 'b');
+  request.set_highest_epoch(kClaimMax + 1);
   EXPECT_TRUE(Register(request).ok()) << "what it was told";
-  request.set_highest_epoch(Membership::kNumberMax + 2);
+  request.set_highest_epoch(kToldMax + 1);
   EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(MembershipTest, TheNextHolderTakesNumbersThatGrewAboveTheHighestClaims) {
+  membership_->NameEpoch(kClaimMax, now_);
+  EXPECT_EQ(*Register(NodeRequest("a", kClaimMax, 'a')), kClaimMax);
+  EXPECT_EQ(*Register(NodeRequest("a", 100, 'b')), kClaimMax + 1);
+  Pass(options_.forming);
+  EXPECT_EQ(Publish(), kClaimMax + 1);
+  Restart();
+  EXPECT_FALSE(Register(NodeRequest("a", kClaimMax + 1, 'c')).ok()) << "it was told nothing yet";
+  proto::RegisterRequest request = AdmittedRequest("a", kClaimMax + 1, 'b');
+  request.set_highest_epoch(kClaimMax + 1);
+  EXPECT_EQ(*Register(request), kClaimMax + 1);
+  Pass(options_.forming);
+  EXPECT_EQ(Publish(), kClaimMax + 2);
 }
 
 TEST_F(MembershipTest, ReportsNameEpochsToo) {
@@ -508,7 +523,7 @@ TEST_F(MembershipTest, MembersAndNamesAreBounded) {
     member.set_node(std::string(Membership::kTextBytesMax, 'n'));
     member.set_address(std::string(Membership::kTextBytesMax, 'n'));
     member.set_admin(std::string(Membership::kTextBytesMax, 'n'));
-    member.set_incarnation(Membership::kNumberMax);
+    member.set_incarnation(kClaimMax);
     member.set_capacity_bytes(UINT64_MAX);
   }
   for (size_t i = 0; i < kPolicyRulesMax; ++i) {

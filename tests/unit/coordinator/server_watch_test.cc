@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "coordinator/cluster_view.h"
 #include "tests/unit/coordinator/server_testing.h"
 
 namespace tokura::coordinator {
@@ -66,6 +67,16 @@ TEST_F(ServerTest, WhoKnowsMoreThanTheHolderIsToldWhenItHasGoneOnAbove) {
   watch.set_known_epoch(1000);  // Of a holder before this one: only the client has outlived it.
   const TestPeer::Sent waiting = client.Send(net::Op::kWatch, watch, seconds(10));
   EXPECT_EQ(Await(waiting).As<proto::ClusterState>().epoch(), 1001u);
+}
+
+TEST_F(ServerTest, AnEpochThatNoHolderCanHaveToldAClientIsNotGoneOnAbove) {
+  StartCoordinator(SmallOptions());
+  StartNode("node-a", 10);
+  TestPeer& client = Connect();
+  proto::WatchRequest watch;
+  watch.set_known_epoch(kClaimMax + 1);
+  const TestPeer::Sent waiting = client.Send(net::Op::kWatch, watch, seconds(4));
+  EXPECT_LT(Await(waiting).As<proto::ClusterState>().epoch(), 100u);
 }
 
 TEST_F(ServerTest, WatchesPerConnectionAreBoundedAndCancelMakesRoom) {
