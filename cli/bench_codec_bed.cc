@@ -93,7 +93,7 @@ kernels::GuideArrays Guide(uint32_t dim) {
   }
   const kernels::ScopedFloatEnvironment environment;
   kernels::GuideArrays guide;
-  kernels::AppendGuide(dim, hessian, &guide);
+  kernels::AppendGuide(dim, hessian, kernels::kChannelDamping, &guide);
   return guide;
 }
 

@@ -10,7 +10,7 @@
 namespace tokura::kernels::format {
 
 inline constexpr uint16_t kMajor = 0;
-inline constexpr uint16_t kRevision = 2;  // raised with every change of bytes
+inline constexpr uint16_t kRevision = 3;  // raised with every change of bytes
 
 // "TOKURAKV" as eight bytes.
 inline constexpr uint8_t kMagic[8] = {'T', 'O', 'K', 'U', 'R', 'A', 'K', 'V'};

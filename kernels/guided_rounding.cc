@@ -10,8 +10,6 @@
 namespace tokura::kernels {
 namespace {
 
-constexpr double kDamping = 0.01;
-
 // W, upper triangular, with H = W Wᵀ, in place of the upper triangle of `h` [n, n]. False: H is not
 // positive definite.
 bool FactorFromBelow(uint32_t n, std::vector<double>* h) {
@@ -107,7 +105,7 @@ void GuideArrays::Clear() {
   factors.clear();
 }
 
-void AppendGuide(uint32_t n, std::span<const double> hessian, GuideArrays* out) {
+void AppendGuide(uint32_t n, std::span<const double> hessian, double damping, GuideArrays* out) {
   std::vector<uint16_t> order(n);
   std::iota(order.begin(), order.end(), uint16_t{0});
   double trace = 0;
@@ -125,7 +123,7 @@ void AppendGuide(uint32_t n, std::span<const double> hessian, GuideArrays* out) 
     for (size_t j = i; j < n; ++j) {
       h[i * n + j] = hessian[size_t{order[i]} * n + order[j]];
     }
-    h[i * n + i] += kDamping * trace / n;
+    h[i * n + i] += damping * trace / n;
   }
   if (usable && FactorFromBelow(n, &h)) {
     AppendInverseRows(n, h, &out->factors);
@@ -160,7 +158,7 @@ void MakeTokenGuides(const TokenGuideInput& input, GuideArrays* out) {
     AppendGuide(tokens,
                 std::span<const double>(sums).subspan(size_t{first} * kGuideTokens,
                                                       size_t{tokens} * tokens),
-                out);
+                kTokenDamping, out);
   }
 }
 

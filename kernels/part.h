@@ -22,8 +22,8 @@ namespace tokura::kernels {
 class ProfileSource;
 
 inline constexpr uint32_t kFormatMajor = 0;
-inline constexpr uint32_t kFormatRevision = 2;  // raised with every change of bytes
-std::string FormatVersionString();              // "0.2"
+inline constexpr uint32_t kFormatRevision = 3;  // raised with every change of bytes
+std::string FormatVersionString();              // "0.3"
 inline constexpr size_t kPartAlignment = 64;    // of a part's first byte in memory
 
 struct PartIdentity {
@@ -75,7 +75,7 @@ struct ErrorRecord {
 };
 
 // README.md, "The error record", has what they cost and how true they are.
-inline constexpr uint32_t kRecordQueries = 16;
+inline constexpr uint32_t kRecordQueries = 24;
 inline constexpr uint32_t kHotRecordQueries = 4;
 
 struct EncodeOptions {
@@ -112,6 +112,11 @@ absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, std::string_view cod
 // With the layer codecs of `options`, whose other fields do not matter. INVALID_ARGUMENT also: a
 // layer codec names a layer that the part does not have, or that another one names.
 absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, const EncodeOptions& options);
+
+// OK when the model profile that `options` name has what they need for such a part, so that
+// PartEncoder::Create does not fail for it. FAILED_PRECONDITION as there; other statuses as
+// PartBytesMax.
+absl::Status CheckProfileFor(PartId part, const PartShape& shape, const EncodeOptions& options);
 
 // Encodes one part, one layer per call, so that a caller can look at its deadline in between. Reads
 // `view` only inside EncodeLayer, and only the heads and tokens named; host memory only. Writes

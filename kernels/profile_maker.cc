@@ -238,7 +238,7 @@ ProfileHead MakeProfileHead(const ProfileGroup& group, const HeadPlace& place,
   head.v_outliers = Outliers(RopeShape{}, v, group.v_outliers);
   if (group.rounding) {
     GuideArrays guide;
-    AppendGuide(group.k_head_dim, QueryMoments(group, samples, &turner), &guide);
+    AppendGuide(group.k_head_dim, QueryMoments(group, samples, &turner), kChannelDamping, &guide);
     head.order = std::move(guide.order);
     head.factors = std::move(guide.factors);
   }

@@ -406,7 +406,7 @@ def token_guide(attention, n):
     order = sorted(range(n), key=lambda i: -h[i][i])
     w = [[h[a][b] for b in order] for a in order]
     for i in range(n):
-        w[i][i] += 0.01 * trace / n
+        w[i][i] += 0.2 * trace / n
     for j in reversed(range(n)):
         for i in [j] + list(range(j)):
             total = w[i][j]
@@ -538,7 +538,7 @@ def header(codecs, dtype, layer_codec, shape):
     tail = b"".join(k.pack() + v.pack() for k, v in codecs) + pad(bytes(layer_codec), 8)
     size = align(136 + len(tail) + 4, 64)
     return section(
-        b"TOKURAKV" + struct.pack("<HHI", 0, 2, size) + bytes(range(1, 33)) +
+        b"TOKURAKV" + struct.pack("<HHI", 0, 3, size) + bytes(range(1, 33)) +
         bytes(range(0x40, 0x50)) + bytes(range(0x80, 0x90)) +
         bytes([1, SHARD, dtype, 1 if exact else 2]) +
         struct.pack("<9IQQ", shape.layers, shape.heads, shape.k_dim, shape.v_dim, shape.tokens,

@@ -166,14 +166,17 @@ class Statistics(unittest.TestCase):
 
     def test_figures_that_were_not_measured_again_are_kept(self):
         result = lambda codec, bits: {codec: {"codec": codec, "bits_per_element": bits}}
-        old = {"scale": "large", "models": {"a": result("x", 1) | result("y", 2), "b": result("x", 3)}}
-        new = {"scale": "large", "models": {"a": result("y", 4)}}
+        old = {"scale": "large", "settings": 1, "models": {"a": result("x", 1) | result("y", 2), "b": result("x", 3)}, "others": {}}
+        new = {"scale": "large", "settings": 1, "models": {"a": result("y", 4)}}
         with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(report, "KEPT", pathlib.Path(folder) / "figures.json"):
             self.assertEqual(report.merged(new), new)
             report.keep(old)
             self.assertEqual(report.kept(), old)
             self.assertEqual(report.merged(new)["models"], {"a": result("x", 1) | result("y", 4), "b": result("x", 3)})
-            self.assertEqual(report.merged(new | {"scale": "quick"})["models"], new["models"])
+            for codec, bits in (("y", 5), ("z", 6)):  # another scale stays apart
+                report.keep(report.merged({"scale": "quick", "settings": 2, "models": {"a": result(codec, bits)}}))
+            apart = {"settings": 2, "models": {"a": result("y", 5) | result("z", 6)}}
+            self.assertEqual(report.kept(), old | {"others": {"quick": apart}})
 
 
 if __name__ == "__main__":

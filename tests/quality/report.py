@@ -72,20 +72,28 @@ def table(results, points):
     return rows
 
 
-def section(figures):
+def scale_section(scale, figures, plotted):
+    """Everything that was measured at one scale; what is not plotted has no front."""
     s = figures["settings"]
-    lines = [BEGIN, "",
-             f"Scale `{figures['scale']}`: {s['documents']} documents of {s['tokens']} tokens (prose and code by turns), tokens with at least {s['context']} before them; "
-             f"needles in {s['needle_documents']} documents each of {', '.join(map(str, s['needle_lengths']))} tokens.", ""]  # fmt: skip
+    lines = [f"Scale `{scale}`: {s['documents']} documents of {s['tokens']} tokens (prose and code by turns), tokens with at least {s['context']} before them; "
+             f"needles in {s['needle_documents']} documents each of {', '.join(map(str, s['needle_lengths']))} tokens."
+             + ("" if plotted else " Rows that were measured at this scale alone, with others beside them; figures of different scales are not to be compared."), ""]  # fmt: skip
     for model, results in figures["models"].items():
         any_result = next(iter(results.values()))
         p, n = any_result["predictions"], any_result["needles"]
         lines += [f"**{model}**: perplexity of the exact cache {p['ppl_exact']:.2f} over {p['tokens']} tokens; {n['cells']} needle cells (length × depth) in which the "
-                  f"exact cache finds at least 90 %, {n.get('accuracy_exact', 0):.1f} % in all. Bold: on the front of size and attention error.", ""]  # fmt: skip
+                  f"exact cache finds at least 90 %, {n.get('accuracy_exact', 0):.1f} % in all.{' Bold: on the front of size and attention error.' if plotted else ''}", ""]  # fmt: skip
         for title, belongs in (("", is_preset), ("Options:", is_variant), ("Controls:", is_control)):
             rows = {k: v for k, v in results.items() if belongs(v)}
-            lines += ([title, ""] if title else []) + table(rows, points_of(results, ATTENTION[1])) + [""] if rows else []
-    return "\n".join(lines + [f"![Error against size]({PLOT})", "", END])
+            lines += ([title, ""] if title else []) + table(rows, points_of(results, ATTENTION[1]) if plotted else {}) + [""] if rows else []
+    return lines
+
+
+def section(figures):
+    lines = [BEGIN, ""] + scale_section(figures["scale"], figures, True) + [f"![Error against size]({PLOT})", ""]
+    for scale, others in figures.get("others", {}).items():
+        lines += scale_section(scale, others, False)
+    return "\n".join(lines + [END])
 
 
 class Panel:
@@ -175,24 +183,37 @@ def write(folder, figures):
 
 def keep(figures):
     """Put the figures where the next report finds them, a result a line."""
-    models = {m: [json.dumps(r) for r in results.values()] for m, results in figures["models"].items()}
-    head = json.dumps({k: v for k, v in figures.items() if k != "models"})[:-1]
-    body = ",\n".join(f"{json.dumps(m)}: [\n" + ",\n".join(rows) + "\n]" for m, rows in models.items())
-    KEPT.write_text(f'{head}, "models": {{\n{body}\n}}}}\n')
+
+    def text(part):
+        models = {m: ",\n".join(json.dumps(r) for r in results.values()) for m, results in part["models"].items()}
+        body = ",\n".join(f"{json.dumps(m)}: [\n{rows}\n]" for m, rows in models.items())
+        return f'"settings": {json.dumps(part["settings"])}, "models": {{\n{body}\n}}'
+
+    others = ",\n".join(f"{json.dumps(scale)}: {{{text(part)}}}" for scale, part in figures.get("others", {}).items())
+    KEPT.write_text(f'{{"scale": {json.dumps(figures["scale"])}, {text(figures)}, "others": {{{others}}}}}\n')
 
 
 def merged(figures):
-    """With kept figures of the same scale for models and codecs that were not measured this time."""
-    old = kept() if KEPT.exists() else {"models": {}}
-    if old.get("scale") != figures["scale"]:
+    """The kept figures with these in them: of the kept scale beside the others of it, of another scale apart."""
+    if not KEPT.exists():
         return figures
-    names = [*old["models"], *(m for m in figures["models"] if m not in old["models"])]
-    return figures | {"models": {m: old["models"].get(m, {}) | figures["models"].get(m, {}) for m in names}}
+    old = kept()
+    if old["scale"] == figures["scale"]:
+        return old | {"settings": figures["settings"], "models": together(old["models"], figures["models"])}
+    apart = old["others"].get(figures["scale"], {"models": {}})
+    part = {"settings": figures["settings"], "models": together(apart["models"], figures["models"])}
+    return old | {"others": old["others"] | {figures["scale"]: part}}
+
+
+def together(old, new):
+    """By model, with the old results of models and codecs that were not measured this time."""
+    return {m: old.get(m, {}) | new.get(m, {}) for m in [*old, *(m for m in new if m not in old)]}
 
 
 def kept():
-    figures = json.loads(KEPT.read_text())
-    figures["models"] = {m: {r["codec"]: r for r in results} for m, results in figures["models"].items()}
+    figures = {"others": {}} | json.loads(KEPT.read_text())
+    for part in (figures, *figures["others"].values()):
+        part["models"] = {m: {r["codec"]: r for r in results} for m, results in part["models"].items()}
     return figures
 
 

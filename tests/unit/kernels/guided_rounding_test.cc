@@ -68,20 +68,24 @@ double Cost(const Floats& x, const Floats& decoded, const std::vector<double>& h
 TEST(Guide, SolvesTwoPositionsByHand) {
   // H = [4 2; 2 3]: position 0 first. With e on it, the best answer of position 1 is -2/3.03 · e.
   GuideArrays guide;
-  AppendGuide(2, std::vector<double>{4, 2, 2, 3}, &guide);
+  AppendGuide(2, std::vector<double>{4, 2, 2, 3}, 0.01, &guide);
   EXPECT_EQ(guide.order, (std::vector<uint16_t>{0, 1}));
   ASSERT_EQ(guide.factors.size(), 1u);
   EXPECT_NEAR(guide.factors[0], -2 / (3 + 0.035), 1e-6);
   guide.Clear();
-  AppendGuide(2, std::vector<double>{3, 2, 2, 4}, &guide);
+  AppendGuide(2, std::vector<double>{4, 2, 2, 3}, 0.2, &guide);
+  ASSERT_EQ(guide.factors.size(), 1u);
+  EXPECT_NEAR(guide.factors[0], -2 / (3 + 0.7), 1e-6);
+  guide.Clear();
+  AppendGuide(2, std::vector<double>{3, 2, 2, 4}, 0.01, &guide);
   EXPECT_EQ(guide.order, (std::vector<uint16_t>{1, 0}));
 }
 
 TEST(Guide, WithoutInformationIsRoundingToNearest) {
   GuideArrays guide;
-  AppendGuide(3, std::vector<double>(9, 0.0), &guide);
-  AppendGuide(2, std::vector<double>{1, NAN, NAN, 1}, &guide);
-  AppendGuide(2, std::vector<double>{HUGE_VAL, 0, 0, 1}, &guide);
+  AppendGuide(3, std::vector<double>(9, 0.0), 0.01, &guide);
+  AppendGuide(2, std::vector<double>{1, NAN, NAN, 1}, 0.01, &guide);
+  AppendGuide(2, std::vector<double>{HUGE_VAL, 0, 0, 1}, 0.01, &guide);
   EXPECT_EQ(guide.order, (std::vector<uint16_t>{0, 1, 2, 0, 1, 0, 1}));
   EXPECT_EQ(guide.factors, Floats(5, 0.0f));
 }
@@ -91,7 +95,7 @@ TEST(Guide, LowersTheErrorOfScores) {
   const Floats queries = Queries(100, kDim);
   const std::vector<double> h = Hessian(queries, kDim);
   GuideArrays guide;
-  AppendGuide(kDim, h, &guide);
+  AppendGuide(kDim, h, kChannelDamping, &guide);
   TestRandom random(3);
   Floats keys;
   for (uint32_t i = 0; i < 64 * kDim; ++i) {
@@ -170,6 +174,22 @@ TEST(TokenGuides, LowerTheErrorOfOutputs) {
     return OutputError(queries, keys, error, kTokens, kDim);
   };
   EXPECT_LT(error_of(Rounding::kGuidedByToken), 0.6 * error_of(Rounding::kNearest));
+}
+
+// Of two tokens, each query looks at one more than at the other: by hand, with the damping that
+// FORMAT.md gives.
+TEST(TokenGuides, DampTokensThatAreSeldomLookedAt) {
+  const Floats keys = {1, 0};
+  const Floats queries = {0, 2};
+  GuideArrays guide;
+  MakeTokenGuides({keys.data(), 2, 1, queries}, &guide);
+  const double p = 1 / (1 + std::exp(-2.0));  // of token 0 by query 1
+  const double h00 = 0.25 + p * p;
+  const double h01 = 0.25 + p * (1 - p);
+  const double h11 = 0.25 + (1 - p) * (1 - p);
+  EXPECT_EQ(guide.order, (std::vector<uint16_t>{0, 1}));
+  ASSERT_EQ(guide.factors.size(), 1u);
+  EXPECT_NEAR(guide.factors[0], -h01 / (h11 + 0.2 * (h00 + h11) / 2), 1e-6);
 }
 
 TEST(TokenGuides, OfNoTokensAreEmpty) {
