@@ -23,7 +23,7 @@ bool HasF16c() {
 
 // The builtin asks the system too, whether it keeps the wide registers.
 bool ProcessorHas(Isa isa) {
-  const bool avx2 = __builtin_cpu_supports("avx2") && HasF16c();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   if (isa != Isa::kAvx512) {
     return isa == Isa::kScalar || avx2;
   }

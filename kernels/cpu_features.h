@@ -14,7 +14,7 @@ namespace tokura::kernels {
 
 enum class Isa : uint8_t {
   kScalar = 0,  // plain C++ for the architecture's baseline: the definition of the others
-  kAvx2 = 1,    // AVX2 and F16C
+  kAvx2 = 1,    // AVX2, FMA and F16C
   kAvx512 = 2,  // AVX-512 F, BW, DQ and VL besides
 };
 inline constexpr std::array<Isa, 3> kIsas = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512};

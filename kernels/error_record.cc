@@ -5,67 +5,29 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/exponential.h"
 #include "kernels/kernel_set.h"
 #include "kernels/part.h"
+#include "kernels/quantize.h"
 
 namespace tokura::kernels {
 namespace {
 
-constexpr uint32_t kLanes = 16;
-// Four floats, which every machine of this architecture has registers for. Wider ones are spilled.
-using Quad = float __attribute__((vector_size(16)));
-constexpr uint32_t kQuads = kLanes / 4;
+// Floats of rows that are converted or decoded before they are used, and the fewest tokens of them:
+// coders by token work on so many at a time.
+constexpr uint32_t kPieceFloats = 4096;
+constexpr uint32_t kPieceTokens = 16;
 
-void Multiply(const RecordProduct& p, const float* b, float* out) {
-  if (const auto product = ActiveKernels().record_product) {
-    return product(p, b, out);
-  }
-  for (uint32_t r = 0; r < p.rows; ++r) {
-    const float* a = p.a + r * p.row_stride;
-    Quad sum[kQuads] = {};
-    for (uint32_t j = 0; j < p.terms; ++j) {
-      Quad row[kQuads];
-      std::memcpy(row, b + size_t{j} * kLanes, sizeof(row));
-      for (uint32_t i = 0; i < kQuads; ++i) {
-        sum[i] += a[j * p.stride] * row[i];
-      }
-    }
-    std::memcpy(out + size_t{r} * kLanes, sum, sizeof(sum));
-  }
+uint32_t QuadsOf(uint32_t channels) {
+  return (channels + kRecordQuad - 1) / kRecordQuad;
 }
 
-// NaN stays NaN, and with it what cannot be measured remains to be seen; the codecs' exponential
-// makes a number of it.
-inline float WeightOf(float x) {
-  return std::isnan(x) ? x : ExpOfNegative(x);
-}
-
-// Softmax over `tokens` rows, each lane for itself.
-void Softmax(uint32_t tokens, float* weights) {
-  if (const auto softmax = ActiveKernels().record_softmax) {
-    return softmax(tokens, weights);
-  }
-  float largest[kLanes];
-  std::memcpy(largest, weights, sizeof(largest));
-  for (uint32_t t = 0; t < tokens; ++t) {
-    for (uint32_t m = 0; m < kLanes; ++m) {
-      const float w = weights[size_t{t} * kLanes + m];
-      largest[m] = w > largest[m] ? w : largest[m];
-    }
-  }
-  float sum[kLanes] = {};
-  for (uint32_t t = 0; t < tokens; ++t) {
-    for (uint32_t m = 0; m < kLanes; ++m) {
-      float* w = weights + size_t{t} * kLanes + m;
-      *w = WeightOf(*w - largest[m]);
-      sum[m] += *w;
-    }
-  }
-  for (uint32_t t = 0; t < tokens; ++t) {
-    for (uint32_t m = 0; m < kLanes; ++m) {
-      weights[size_t{t} * kLanes + m] /= sum[m];
-    }
+// Calls visit(rows) for pieces of the coded tokens of a side.
+template <typename Visit>
+void ForEachPiece(const SideShape& shape, const Visit& visit) {
+  const uint32_t fitting = kPieceFloats / std::max(shape.dim, 1u) / kPieceTokens * kPieceTokens;
+  const uint32_t step = std::max(fitting, kPieceTokens);
+  for (uint32_t first = 0; first < shape.tokens; first += step) {
+    visit(TokenRange{first, std::min(step, shape.tokens - first)});
   }
 }
 
@@ -76,22 +38,31 @@ uint32_t ProxyToken(uint32_t index, uint32_t count, uint32_t tokens) {
 }
 
 // Attention over huge values overflows fp32. What cannot be measured is declared as infinite.
-AttentionSums Measurable(const AttentionSums& sums) {
+AttentionSums Measurable(const RecordSums& sums) {
   return std::isfinite(sums.error) && std::isfinite(sums.size)
-             ? sums
+             ? AttentionSums{sums.error, sums.size}
              : AttentionSums{std::numeric_limits<double>::infinity(), 0};
+}
+
+// Whether pairs can be turned four at a time: their channels fill quads, in order.
+bool TurnsByQuads(const RopeShape& rope) {
+  return rope.kind == RopeKind::kHalfSplit && rope.first % kRecordQuad == 0 &&
+         rope.pairs() % kRecordQuad == 0;
 }
 
 }  // namespace
 
-void RecordMeter::LoadProxies(const RecordInput& input, uint32_t first, uint32_t count) {
-  static_assert(kTile == kLanes);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(input.k_dim));
-  queries_.assign(size_t{input.k_dim} * kTile, 0.0f);
-  for (uint32_t m = 0; m < kTile && first + m < count; ++m) {
-    const float* q = input.k + size_t{ProxyToken(first + m, count, input.tokens)} * input.k_dim;
-    for (uint32_t c = 0; c < input.k_dim; ++c) {
-      queries_[size_t{c} * kTile + m] = q[c] * scale;
+void RecordMeter::LoadProxies(const RecordInput& input, uint32_t count) {
+  const SideShape& shape = input.k.task.shape;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(shape.dim));
+  tiles_ = (count + kRecordTile - 1) / kRecordTile;
+  queries_.assign(ExemplarTileFloats(count, shape.dim), 0.0f);
+  rows_.resize(shape.dim);
+  for (uint32_t m = 0; m < count; ++m) {
+    const uint32_t token = ProxyToken(m, count, shape.tokens);
+    GatherFloat(input.k.access, {input.k.first_token + token, 1}, rows_.data());
+    for (uint32_t c = 0; c < shape.dim; ++c) {
+      queries_[ExemplarTileIndex(m, c, shape.dim)] = rows_[c] * scale;
     }
   }
 }
@@ -107,69 +78,133 @@ void RecordMeter::FindRotations(const Exemplars& exemplars, uint64_t last_positi
   RotationsAt(turns_, last_position, rotations_);
 }
 
-void RecordMeter::LoadExemplars(const Exemplars& exemplars, uint32_t tile) {
-  const size_t floats = size_t{exemplars.k_dim} * kTile;
-  const float* stored = exemplars.tiles + tile * floats;
-  queries_.assign(stored, stored + floats);
-  for (uint32_t i = 0; i < exemplars.rope.pairs(); ++i) {
-    const RopeShape::Pair pair = exemplars.rope.PairAt(i);
-    const Rotation turn = rotations_[i];
-    float* a = queries_.data() + size_t{pair.a} * kTile;
-    float* b = queries_.data() + size_t{pair.b} * kTile;
-    for (uint32_t m = 0; m < kTile; ++m) {
-      const float x = a[m];
-      const float y = b[m];
-      a[m] = x * turn.cosine - y * turn.sine;
-      b[m] = y * turn.cosine + x * turn.sine;
+void RecordMeter::Turn(const Exemplars& exemplars) {
+  const RopeShape& rope = exemplars.rope;
+  const uint32_t step = TurnsByQuads(rope) ? kRecordQuad : 1;
+  const size_t tile_floats = ExemplarTileFloats(kRecordTile, exemplars.k_dim);
+  for (uint32_t i = 0; i < rope.pairs(); i += step) {
+    const RopeShape::Pair pair = rope.PairAt(i);
+    float cosine[kRecordQuad];
+    float sine[kRecordQuad];
+    for (uint32_t j = 0; j < step; ++j) {
+      cosine[j] = rotations_[i + j].cosine;
+      sine[j] = rotations_[i + j].sine;
+    }
+    const size_t first_a = ExemplarTileIndex(0, pair.a, exemplars.k_dim);
+    const size_t first_b = ExemplarTileIndex(0, pair.b, exemplars.k_dim);
+    for (uint32_t m = 0; m < tiles_ * kRecordTile; ++m) {
+      float* tile = queries_.data() + m / kRecordTile * tile_floats + m % kRecordTile * kRecordQuad;
+      for (uint32_t j = 0; j < step; ++j) {
+        const float a = tile[first_a + j];
+        const float b = tile[first_b + j];
+        tile[first_a + j] = a * cosine[j] - b * sine[j];
+        tile[first_b + j] = b * cosine[j] + a * sine[j];
+      }
     }
   }
 }
 
-void RecordMeter::Output(const float* k, const float* v, const RecordInput& input,
-                         std::vector<float>* out) {
-  weights_.resize(size_t{input.tokens} * kTile);
-  out->resize(size_t{input.v_dim} * kTile);
-  Multiply({k, input.k_dim, 1, input.tokens, input.k_dim}, queries_.data(), weights_.data());
-  Softmax(input.tokens, weights_.data());
-  Multiply({v, 1, input.v_stride, input.v_dim, input.tokens}, weights_.data(), out->data());
+void RecordMeter::LoadExemplars(const Exemplars& exemplars, uint64_t last_position) {
+  FindRotations(exemplars, last_position);
+  tiles_ = exemplars.tile_count();
+  queries_.assign(exemplars.tiles,
+                  exemplars.tiles + ExemplarTileFloats(exemplars.count, exemplars.k_dim));
+  Turn(exemplars);
 }
 
-// The first `used` queries of the tile that is loaded.
-void RecordMeter::AddTile(const RecordInput& input, uint32_t used, AttentionSums* sums) {
-  Output(input.k, input.v, input, &exact_);
-  Output(input.k_decoded, input.v_decoded, input, &decoded_);
-  for (uint32_t c = 0; c < input.v_dim; ++c) {
-    for (uint32_t m = 0; m < used; ++m) {
-      const double exact = exact_[size_t{c} * kTile + m];
-      const double difference = static_cast<double>(decoded_[size_t{c} * kTile + m]) - exact;
-      sums->error += difference * difference;
-      sums->size += exact * exact;
+// Rows of whole quads of channels, and whole groups of rows: what is behind the last channel is
+// zero, what is behind the last row whatever was there.
+void RecordMeter::LoadRows(const RecordSide& side, Form form, TokenRange rows) {
+  const uint32_t dim = side.task.shape.dim;
+  const size_t stride = size_t{QuadsOf(dim)} * kRecordQuad;
+  rows_.resize(std::max(rows_.size(), stride * AlignUp(rows.count, kRecordRows)));
+  if (form == Form::kExact) {
+    GatherFloat(side.access, {side.first_token + rows.first, rows.count}, rows_.data());
+  } else {
+    DecodeSide(side.task, side.coded, rows, &scratch_, rows_.data());
+  }
+  if (stride == dim) {
+    return;
+  }
+  for (size_t t = rows.count; t-- > 0;) {
+    std::memmove(rows_.data() + t * stride, rows_.data() + t * dim, dim * sizeof(float));
+    std::fill_n(rows_.data() + t * stride + dim, stride - dim, 0.0f);
+  }
+}
+
+void RecordMeter::FindWeights(const RecordSide& side) {
+  const KernelSet& kernels = ActiveKernels();
+  const SideShape& shape = side.task.shape;
+  weights_of_tile_ = AlignUp(shape.tokens, kRecordRows) * kRecordTile;
+  const RecordQueries queries{queries_.data(), tiles_, weights_of_tile_};
+  for (const Form form : {Form::kExact, Form::kDecoded}) {
+    std::vector<float>& weights = form == Form::kExact ? exact_.weights : decoded_.weights;
+    if (form == Form::kDecoded && side.task.side.raw()) {
+      weights = exact_.weights;
+      return;
+    }
+    weights.resize(tiles_ * weights_of_tile_);
+    ForEachPiece(shape, [&](TokenRange rows) {
+      LoadRows(side, form, rows);
+      kernels.record_scores({rows_.data(), rows.count, QuadsOf(shape.dim)}, queries,
+                            weights.data() + size_t{rows.first} * kRecordTile);
+    });
+    for (uint32_t tile = 0; tile < tiles_; ++tile) {
+      kernels.record_softmax(shape.tokens, weights.data() + tile * weights_of_tile_);
     }
   }
+}
+
+void RecordMeter::AddOutputs(const RecordInput& input, TokenRange rows, Attention* attention) {
+  const KernelSet& kernels = ActiveKernels();
+  const size_t stride = size_t{QuadsOf(input.v.task.shape.dim)} * kRecordQuad;
+  for (uint32_t tile = 0; tile < tiles_; ++tile) {
+    kernels.record_outputs(
+        {rows_.data(), stride, rows.count, input.v_dim},
+        attention->weights.data() + tile * weights_of_tile_ + size_t{rows.first} * kRecordTile,
+        attention->outputs.data() + size_t{tile} * kRecordTile * input.v_dim);
+  }
+}
+
+void RecordMeter::FindOutputs(const RecordInput& input) {
+  const size_t floats = size_t{tiles_} * kRecordTile * input.v_dim;
+  exact_.outputs.assign(floats, 0.0f);
+  decoded_.outputs.assign(floats, 0.0f);
+  ForEachPiece(input.v.task.shape, [&](TokenRange rows) {
+    LoadRows(input.v, Form::kExact, rows);
+    AddOutputs(input, rows, &exact_);
+    if (!input.v.task.side.raw()) {
+      LoadRows(input.v, Form::kDecoded, rows);
+    }
+    AddOutputs(input, rows, &decoded_);
+  });
+}
+
+AttentionSums RecordMeter::Measure(const RecordInput& input, uint32_t count) {
+  RecordSums sums;
+  FindWeights(input.k);
+  FindOutputs(input);
+  ActiveKernels().record_sums(exact_.outputs.data(), decoded_.outputs.data(),
+                              size_t{count} * input.v_dim, &sums);
+  return Measurable(sums);
 }
 
 AttentionSums RecordMeter::MeasureExemplars(const RecordInput& input, const Exemplars& exemplars,
                                             uint64_t last_position) {
-  AttentionSums sums;
-  if (input.tokens == 0) {
-    return sums;
+  if (input.k.task.shape.tokens == 0) {
+    return {};
   }
-  FindRotations(exemplars, last_position);
-  for (uint32_t tile = 0; tile < exemplars.tile_count(); ++tile) {
-    LoadExemplars(exemplars, tile);
-    AddTile(input, std::min(kTile, exemplars.count - tile * kTile), &sums);
-  }
-  return Measurable(sums);
+  LoadExemplars(exemplars, last_position);
+  return Measure(input, exemplars.count);
 }
 
 AttentionSums RecordMeter::MeasureProxies(const RecordInput& input, uint32_t queries) {
-  AttentionSums sums;
-  const uint32_t count = std::min(queries, input.tokens);
-  for (uint32_t first = 0; first < count; first += kTile) {
-    LoadProxies(input, first, count);
-    AddTile(input, std::min(kTile, count - first), &sums);
+  const uint32_t count = std::min(queries, input.k.task.shape.tokens);
+  if (count == 0) {
+    return {};
   }
-  return Measurable(sums);
+  LoadProxies(input, count);
+  return Measure(input, count);
 }
 
 double ErrorRecord::LayerError(size_t layer) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/kernel_set.h"
+
 namespace tokura::kernels {
 
 uint32_t ExemplarOffset(uint32_t index, uint32_t count, uint32_t window) {
@@ -14,7 +16,15 @@ uint32_t ExemplarOffset(uint32_t index, uint32_t count, uint32_t window) {
 }
 
 size_t ExemplarTileFloats(uint32_t count, uint32_t k_dim) {
-  return size_t{(count + kExemplarLanes - 1) / kExemplarLanes} * k_dim * kExemplarLanes;
+  constexpr uint32_t kTile = kRecordTile;
+  return size_t{(count + kTile - 1) / kTile} * ((k_dim + kRecordQuad - 1) / kRecordQuad) * kTile *
+         kRecordQuad;
+}
+
+size_t ExemplarTileIndex(uint32_t exemplar, uint32_t channel, uint32_t k_dim) {
+  return ExemplarTileFloats(exemplar / kRecordTile * kRecordTile, k_dim) +
+         size_t{channel / kRecordQuad} * kRecordTile * kRecordQuad +
+         exemplar % kRecordTile * kRecordQuad + channel % kRecordQuad;
 }
 
 void AppendExemplarRows(const Exemplars& exemplars, uint64_t last_position,
@@ -22,11 +32,9 @@ void AppendExemplarRows(const Exemplars& exemplars, uint64_t last_position,
   std::vector<Rotation> rotations(exemplars.rope.pairs());
   RotationsAt(exemplars.turns, last_position, rotations);
   for (uint32_t i = 0; i < exemplars.count; ++i) {
-    const float* tile =
-        exemplars.tiles + size_t{i / kExemplarLanes} * exemplars.k_dim * kExemplarLanes;
     const size_t begin = out->size();
     for (uint32_t c = 0; c < exemplars.k_dim; ++c) {
-      out->push_back(tile[size_t{c} * kExemplarLanes + i % kExemplarLanes]);
+      out->push_back(exemplars.tiles[ExemplarTileIndex(i, c, exemplars.k_dim)]);
     }
     Rotate(exemplars.rope, rotations, out->data() + begin);
   }

@@ -7,6 +7,7 @@
 #include "kernels/integer_coder.h"
 #include "kernels/isa_kernels.h"
 #include "kernels/lloyd_max_coder.h"
+#include "kernels/record_kernels.h"
 #include "kernels/transform.h"
 
 namespace tokura::kernels {
@@ -25,7 +26,17 @@ SideCoder ScalarCoder(const CodecSide& side, DType) {
   }
 }
 
-constexpr KernelSet kScalar{"scalar", ScalarCoder, ScalarHadamard};
+constexpr KernelSet kScalar = [] {
+  KernelSet set;
+  set.name = "scalar";
+  set.coder = ScalarCoder;
+  set.hadamard = ScalarHadamard;
+  set.record_scores = ScalarRecordScores;
+  set.record_softmax = ScalarRecordSoftmax;
+  set.record_outputs = ScalarRecordOutputs;
+  set.record_sums = ScalarRecordSums;
+  return set;
+}();
 
 const KernelSet& KernelsOf(Isa isa) {
   const KernelSet* set = isa == Isa::kScalar ? nullptr : KernelsCompiledFor(isa);

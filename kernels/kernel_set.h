@@ -52,14 +52,37 @@ struct SideCoder {
                     const SideAccess& access, uint32_t first_token) = nullptr;
 };
 
-// out[r] = Σ_j a[r · row_stride + j · stride] · b[j], for r < rows and j < terms, where b[j] and
-// out[r] are rows of sixteen floats and each sum is taken in the order of j.
-struct RecordProduct {
-  const float* a = nullptr;
-  size_t row_stride = 0;
+// The error record takes queries in tiles of four, channels and tokens in quads. Sums of products
+// are fused, each step rounded once (fused.h).
+inline constexpr uint32_t kRecordTile = 4;
+inline constexpr uint32_t kRecordQuad = 4;
+// Rows of keys are read in groups of this many, whatever is behind the last one.
+inline constexpr uint32_t kRecordRows = 16;
+
+// [tokens, 4 · quads], absent channels zero, rows there up to a multiple of kRecordRows.
+struct RecordKeys {
+  const float* k = nullptr;
+  uint32_t tokens = 0;
+  uint32_t quads = 0;
+};
+// [tiles][quads][4 queries][4 channels], absent channels zero. A tile's scores are
+// [token / 4][4 queries][token % 4], for a multiple of kRecordRows tokens; the next tile's begin
+// score_stride floats further on.
+struct RecordQueries {
+  const float* q = nullptr;
+  uint32_t tiles = 0;
+  size_t score_stride = 0;
+};
+// [tokens, dim], rows `stride` floats apart.
+struct RecordValues {
+  const float* v = nullptr;
   size_t stride = 0;
-  uint32_t rows = 0;
-  uint32_t terms = 0;
+  uint32_t tokens = 0;
+  uint32_t dim = 0;
+};
+struct RecordSums {
+  double error = 0;
+  double size = 0;
 };
 
 struct KernelSet {
@@ -75,11 +98,19 @@ struct KernelSet {
   void (*from_float)(DType dtype, const float* in, size_t count, std::byte* out) = nullptr;
   void (*gather)(const SideAccess& access, TokenRange range, std::byte* out) = nullptr;
   void (*scatter)(const SideAccess& access, TokenRange range, const std::byte* in) = nullptr;
-  // The inner loops of the error record: a product, and the softmax over `tokens` ≥ 1 rows of
-  // sixteen floats, each column for itself. Null in the scalar set: error_record.cc has the plain
-  // form.
-  void (*record_product)(const RecordProduct& product, const float* b, float* out) = nullptr;
-  void (*record_softmax)(uint32_t tokens, float* weights) = nullptr;
+  // The inner loops of the error record. Scores: (s0 + s1) + (s2 + s3), s_i being the sum of
+  // products over channels ≡ i modulo 4, rising; those of absent tokens are unspecified.
+  void (*record_scores)(const RecordKeys& keys, const RecordQueries& queries,
+                        float* scores) = nullptr;
+  // The scores of one tile over `tokens` ≥ 1 to weights, each query for itself: sums over the four
+  // residues of tokens modulo 4, rising, then added as above.
+  void (*record_softmax)(uint32_t tokens, float* scores) = nullptr;
+  // `out` [4 queries][dim] plus the sum of weight · value over the tokens, rising.
+  void (*record_outputs)(const RecordValues& values, const float* weights, float* out) = nullptr;
+  // Plus Σ (decoded − exact)² and Σ exact², in double: sums over the residues of indices modulo 16,
+  // then added by halves.
+  void (*record_sums)(const float* exact, const float* decoded, size_t count,
+                      RecordSums* sums) = nullptr;
 };
 
 const KernelSet& ScalarKernels();

@@ -233,9 +233,6 @@ struct PartEncoder::Impl {
 
   // Scratch for one head, reused.
   std::vector<float> k;
-  std::vector<float> v;
-  std::vector<float> k_decoded;
-  std::vector<float> v_decoded;
   std::vector<float> queries;
   GuideArrays guides;
   SideScratch scratch;
@@ -340,15 +337,14 @@ SideResult PartEncoder::Impl::AppendSlab(SlabTask task, LayerCursor* cursor) {
   const SideAccess k_access = AccessK(*source.view, layer(), source.first_head + task.head);
   const SideAccess v_access = AccessV(*source.view, layer(), source.first_head + task.head);
   const bool guided = task.shape.codec.v.rounding == Rounding::kGuidedByToken;
-  if (AppendSide(task.k(), k_access, task.coded, task.measured || guided ? &k : nullptr, cursor) !=
+  if (AppendSide(task.k(), k_access, task.coded, guided ? &k : nullptr, cursor) !=
       SideResult::kOk) {
     return SideResult::kNotRepresentable;
   }
   if (guided && shape.v_head_dim != 0) {
     GuideByTokens(&task);
   }
-  if (AppendSide(task.v(), v_access, task.coded, task.measured ? &v : nullptr, cursor) !=
-      SideResult::kOk) {
+  if (AppendSide(task.v(), v_access, task.coded, nullptr, cursor) != SideResult::kOk) {
     return SideResult::kNotRepresentable;
   }
   AppendExact(k_access, v_access, task.shape.exact_tokens, cursor);
@@ -359,31 +355,17 @@ SideResult PartEncoder::Impl::AppendSlab(SlabTask task, LayerCursor* cursor) {
 }
 
 void PartEncoder::Impl::MeasureSlab(const SlabTask& task, const std::byte* slab) {
-  const uint32_t coded = task.coded.count;
-  const CodecPair& pair = task.shape.codec;
-  const float* k_after = k.data();
-  const float* v_after = v.data();
-  if (!pair.k.raw()) {
-    k_decoded.resize(k.size());
-    DecodeSide(task.k(), slab + task.layout.k, {0, coded}, &scratch, k_decoded.data());
-    k_after = k_decoded.data();
-  }
-  if (!pair.v.raw()) {
-    v_decoded.resize(v.size());
-    DecodeSide(task.v(), slab + task.layout.v, {0, coded}, &scratch, v_decoded.data());
-    v_after = v_decoded.data();
-  }
-  // Heads without V attend to their own K.
-  const bool own = shape.v_head_dim == 0;
+  const SideAccess k_access = AccessK(*source.view, layer(), source.first_head + task.head);
+  const SideAccess v_access = AccessV(*source.view, layer(), source.first_head + task.head);
   RecordInput input;
-  input.tokens = coded;
-  input.k_dim = shape.k_head_dim;
-  input.v_dim = own ? shape.k_head_dim : shape.v_head_dim;
-  input.v_stride = input.v_dim;
-  input.k = k.data();
-  input.v = own ? k.data() : v.data();
-  input.k_decoded = k_after;
-  input.v_decoded = own ? k_after : v_after;
+  input.k = {k_access, task.coded.first, task.k(), slab + task.layout.k};
+  input.v = {v_access, task.coded.first, task.v(), slab + task.layout.v};
+  input.v_dim = shape.v_head_dim;
+  if (shape.v_head_dim == 0) {
+    // Heads without V attend to their own K.
+    input.v = input.k;
+    input.v_dim = shape.k_head_dim;
+  }
   const AttentionSums sums = Measure(task.head, input);
   prefix.error.layers.back().error += sums.error;
   prefix.error.layers.back().size += sums.size;
@@ -445,6 +427,14 @@ absl::StatusOr<size_t> PartBytesMax(const PartShape& shape, std::string_view cod
   EncodeOptions options;
   options.codec = codec;
   return PartBytesMax(shape, options);
+}
+
+absl::Status CheckProfileFor(PartId part, const PartShape& shape, const EncodeOptions& options) {
+  TOKURA_ASSIGN_OR_RETURN(const CodecPlan plan, PlanCodecs(shape, options));
+  TOKURA_RETURN_IF_ERROR(ProfileFor(part, shape, options, plan).status());
+  const bool measured =
+      plan.measured(shape.dtype) && options.record == EncodeOptions::Record::kMeasure;
+  return measured ? RecordProfileFor(part, shape, options).status() : absl::OkStatus();
 }
 
 absl::StatusOr<PartEncoder> PartEncoder::Create(const PartIdentity& identity,

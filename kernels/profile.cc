@@ -42,9 +42,8 @@ std::vector<float> MakeTiles(const ProfileGroup& group, const ProfileLayer& laye
     const uint64_t offset = ExemplarOffset(i, count, group.window);
     RotationsAt(layer.turns, offset - head.positions[i], rotations);
     Rotate(group.rope, rotations, query.data());
-    float* tile = tiles.data() + size_t{i / kExemplarLanes} * group.k_head_dim * kExemplarLanes;
     for (uint32_t c = 0; c < group.k_head_dim; ++c) {
-      tile[size_t{c} * kExemplarLanes + i % kExemplarLanes] = query[c];
+      tiles[ExemplarTileIndex(i, c, group.k_head_dim)] = query[c];
     }
   }
   return tiles;

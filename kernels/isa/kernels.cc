@@ -133,8 +133,10 @@ constexpr KernelSet kKernels = [] {
   set.from_float = FromFloat;
   set.gather = Gather;
   set.scatter = Scatter;
-  set.record_product = Product;
-  set.record_softmax = Softmax;
+  set.record_scores = RecordScores;
+  set.record_softmax = RecordSoftmax;
+  set.record_outputs = RecordOutputs;
+  set.record_sums = AddSquares;
   return set;
 }();
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The operations of simd.h in AVX2 and F16C, on pairs of registers.
+// The operations of simd.h in AVX2, FMA and F16C, on pairs of registers.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +16,12 @@ namespace TOKURA_ISA {
 inline constexpr uint32_t kLanes = 16;
 // Vectors whose extremes the registers hold while a loop goes over tokens.
 inline constexpr uint32_t kSliceVectors = 2;
-// Rows of a product whose sums the registers hold.
-inline constexpr uint32_t kProductRows = 6;
+// Tokens and tiles of queries whose scores the registers hold, tokens where there is one tile, and
+// vectors of outputs.
+inline constexpr uint32_t kScoreRows = 4;
+inline constexpr uint32_t kScoreRowsAlone = 4;
+inline constexpr uint32_t kScoreTiles = 1;
+inline constexpr uint32_t kValueVectors = 1;
 
 struct Floats {
   __m256 a;
@@ -206,6 +210,54 @@ inline float SumOf(Floats x) {
   four = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 }
+// a·b + c, rounded once.
+inline Floats MultiplyAdd(Floats x, Floats y, Floats z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+// Four floats, in every quad of lanes.
+inline Floats LoadQuad(const float* p) {
+  const __m256 two = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(p));
+  return {two, two};
+}
+// Of each quad the lanes 0 and 2 of `x`, then of `y`; lanes 1 and 3.
+inline Floats Evens(Floats x, Floats y) {
+  return {_mm256_shuffle_ps(x.a, y.a, 0x88), _mm256_shuffle_ps(x.b, y.b, 0x88)};
+}
+inline Floats Odds(Floats x, Floats y) {
+  return {_mm256_shuffle_ps(x.a, y.a, 0xdd), _mm256_shuffle_ps(x.b, y.b, 0xdd)};
+}
+
+// Sixteen lanes in double.
+struct Doubles {
+  __m256d a;
+  __m256d b;
+  __m256d c;
+  __m256d d;
+};
+inline Doubles ToDoubles(Floats x) {
+  return {
+      _mm256_cvtps_pd(_mm256_castps256_ps128(x.a)), _mm256_cvtps_pd(_mm256_extractf128_ps(x.a, 1)),
+      _mm256_cvtps_pd(_mm256_castps256_ps128(x.b)), _mm256_cvtps_pd(_mm256_extractf128_ps(x.b, 1))};
+}
+inline Doubles operator+(Doubles x, Doubles y) {
+  return {_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b), _mm256_add_pd(x.c, y.c),
+          _mm256_add_pd(x.d, y.d)};
+}
+inline Doubles operator-(Doubles x, Doubles y) {
+  return {_mm256_sub_pd(x.a, y.a), _mm256_sub_pd(x.b, y.b), _mm256_sub_pd(x.c, y.c),
+          _mm256_sub_pd(x.d, y.d)};
+}
+inline Doubles operator*(Doubles x, Doubles y) {
+  return {_mm256_mul_pd(x.a, y.a), _mm256_mul_pd(x.b, y.b), _mm256_mul_pd(x.c, y.c),
+          _mm256_mul_pd(x.d, y.d)};
+}
+// By halves, as SumOf(Floats).
+inline double SumOf(Doubles x) {
+  const __m256d four = _mm256_add_pd(_mm256_add_pd(x.a, x.c), _mm256_add_pd(x.b, x.d));
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
 inline Floats Lookup(Floats table, Ints index) {
   const auto one = [&](__m256i i) {
     return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.a, i),

@@ -16,8 +16,12 @@ namespace TOKURA_ISA {
 inline constexpr uint32_t kLanes = 16;
 // Vectors whose extremes the registers hold while a loop goes over tokens.
 inline constexpr uint32_t kSliceVectors = 4;
-// Rows of a product whose sums the registers hold.
-inline constexpr uint32_t kProductRows = 12;
+// Tokens and tiles of queries whose scores the registers hold, tokens where there is one tile, and
+// vectors of outputs.
+inline constexpr uint32_t kScoreRows = 8;
+inline constexpr uint32_t kScoreRowsAlone = 16;
+inline constexpr uint32_t kScoreTiles = 2;
+inline constexpr uint32_t kValueVectors = 4;
 
 struct Floats {
   __m512 v;
@@ -175,6 +179,49 @@ inline float SumOf(Floats x) {
   four = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 }
+// a·b + c, rounded once.
+inline Floats MultiplyAdd(Floats a, Floats b, Floats c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+// Four floats, in every quad of lanes.
+inline Floats LoadQuad(const float* p) {
+  return {_mm512_broadcast_f32x4(_mm_loadu_ps(p))};
+}
+// Of each quad the lanes 0 and 2 of `a`, then of `b`; lanes 1 and 3.
+inline Floats Evens(Floats a, Floats b) {
+  return {_mm512_shuffle_ps(a.v, b.v, 0x88)};
+}
+inline Floats Odds(Floats a, Floats b) {
+  return {_mm512_shuffle_ps(a.v, b.v, 0xdd)};
+}
+
+// Sixteen lanes in double.
+struct Doubles {
+  __m512d a;
+  __m512d b;
+};
+inline Doubles ToDoubles(Floats x) {
+  return {_mm512_cvtps_pd(_mm512_castps512_ps256(x.v)),
+          _mm512_cvtps_pd(_mm512_extractf32x8_ps(x.v, 1))};
+}
+inline Doubles operator+(Doubles x, Doubles y) {
+  return {_mm512_add_pd(x.a, y.a), _mm512_add_pd(x.b, y.b)};
+}
+inline Doubles operator-(Doubles x, Doubles y) {
+  return {_mm512_sub_pd(x.a, y.a), _mm512_sub_pd(x.b, y.b)};
+}
+inline Doubles operator*(Doubles x, Doubles y) {
+  return {_mm512_mul_pd(x.a, y.a), _mm512_mul_pd(x.b, y.b)};
+}
+// By halves, as SumOf(Floats).
+inline double SumOf(Doubles x) {
+  const __m512d eight = _mm512_add_pd(x.a, x.b);
+  const __m256d four =
+      _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
 inline Floats Lookup(Floats table, Ints index) {
   return {_mm512_permutexvar_ps(index.v, table.v)};
 }

@@ -6,8 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include "coded_side.h"
 #include "kernels/attention.h"
+#include "kernels/codec.h"
 #include "kernels/cpu_features.h"
+#include "kernels/exemplars.h"
 #include "kernels/part.h"
 #include "kv_buffer.h"
 
@@ -73,6 +76,103 @@ TEST(ErrorRecord, IsTheDefinitionWithTheBlocksOwnKeys) {
         EXPECT_NEAR(record.layers[0].size / expected.size, 1, 0.001);
         EXPECT_NEAR(record.Mean(), expected.Relative(), expected.Relative() * 0.01);
       }
+    }
+  }
+}
+
+// Sizes that fill no quad, tile or vector, in every instruction set.
+TEST(ErrorRecord, IsTheDefinitionForOddSizes) {
+  struct Size {
+    uint32_t k_dim;
+    uint32_t v_dim;
+    uint32_t tokens;
+  };
+  for (const Isa isa : kIsas) {
+    if (!SetIsa(isa).ok()) {
+      std::cout << "not run here: " << IsaName(isa) << '\n';
+      continue;
+    }
+    TestRandom random(15);
+    for (const Size& size : {Size{30, 50, 61}, Size{257, 18, 33}, Size{6, 3, 2}}) {
+      KvBuffer source(Layout::kTokenMajor,
+                      {DType::kFloat16, 1, 2, size.k_dim, size.v_dim, size.tokens, size.tokens});
+      source.Randomize(random);
+      const std::vector<std::byte> part = Encode(
+          source, {{.codec = "kivi4", .sink_tokens = 0, .record_queries = 5}, size.tokens, 2});
+      BufferShape wide = source.shape();
+      wide.dtype = DType::kFloat32;
+      KvBuffer decoded(Layout::kContiguous, wide);
+      ASSERT_TRUE(Decode(part, decoded, 0, 0).ok());
+      const AttentionSums expected = Reference(source, decoded, 0, 5);
+      const ErrorRecord record = VerifyPart(part)->error;
+      EXPECT_NEAR(record.layers[0].error / expected.error, 1, 0.01) << size.k_dim;
+      EXPECT_NEAR(record.layers[0].size / expected.size, 1, 0.001) << size.k_dim;
+    }
+  }
+  ASSERT_TRUE(SetIsa(BestIsa()).ok());
+}
+
+// `values` [tokens, dim] as a page of a view, and their codes.
+RecordSide DenseSide(const SideTask& task, const std::vector<float>& values,
+                     const CodedSide* maybe_coded) {
+  static constexpr uint32_t kPage = 0;
+  RecordSide side;
+  side.access.base = reinterpret_cast<std::byte*>(const_cast<float*>(values.data()));
+  side.access.page_table = &kPage;
+  side.access.page_tokens = task.shape.tokens;
+  side.access.token_stride = static_cast<int64_t>(task.shape.dim * sizeof(float));
+  side.access.channel_stride = sizeof(float);
+  side.access.dim = task.shape.dim;
+  side.access.dtype = DType::kFloat32;
+  side.task = task;
+  side.coded = maybe_coded == nullptr ? nullptr : maybe_coded->bytes.data();
+  return side;
+}
+
+TEST(ErrorRecord, ExemplarsAreTurnedToStandBehindTheBlock) {
+  constexpr uint32_t kTokens = 40;
+  constexpr uint32_t kDim = 24;
+  constexpr uint32_t kExemplars = 6;
+  TestRandom random(16);
+  const auto numbers = [&](size_t count) {
+    std::vector<float> out(count);
+    for (float& x : out) {
+      x = Normal(random);
+    }
+    return out;
+  };
+  const std::vector<float> k = numbers(size_t{kTokens} * kDim);
+  const std::vector<float> v = numbers(size_t{kTokens} * kDim);
+  const SideTask k_task{FindCodec("kivi4")->k, {kTokens, kDim, DType::kFloat32}, {}};
+  const SideTask v_task{FindCodec("kivi4")->v, {kTokens, kDim, DType::kFloat32}, {}};
+  const CodedSide k_coded = CodeSide(k_task, k);
+  const CodedSide v_coded = CodeSide(v_task, v);
+  const RecordInput input{DenseSide(k_task, k, &k_coded), DenseSide(v_task, v, &v_coded), kDim};
+  Exemplars exemplars;
+  exemplars.count = kExemplars;
+  exemplars.k_dim = kDim;
+  std::vector<float> tiles(ExemplarTileFloats(kExemplars, kDim));
+  for (uint32_t i = 0; i < kExemplars; ++i) {
+    for (uint32_t c = 0; c < kDim; ++c) {
+      tiles[ExemplarTileIndex(i, c, kDim)] = Normal(random) / 4;
+    }
+  }
+  exemplars.tiles = tiles.data();
+  RecordMeter meter;
+  for (const RopeShape& rope :
+       {RopeShape{}, RopeShape{RopeKind::kHalfSplit, 0, 24}, RopeShape{RopeKind::kHalfSplit, 8, 16},
+        RopeShape{RopeKind::kHalfSplit, 4, 12}, RopeShape{RopeKind::kInterleaved, 0, 24}}) {
+    const std::vector<uint64_t> turns = TurnsOf(100, rope.dims);
+    exemplars.rope = rope;
+    exemplars.turns = turns;
+    for (const uint64_t last : {uint64_t{0}, uint64_t{3}, uint64_t{100000}}) {
+      std::vector<float> rows;
+      AppendExemplarRows(exemplars, last, &rows);
+      const AttentionSums expected = AttentionError({kTokens, kDim, kDim, 1, 0, 0}, {k, v},
+                                                    {k_coded.decoded, v_coded.decoded}, {rows, {}});
+      const AttentionSums found = meter.MeasureExemplars(input, exemplars, last);
+      EXPECT_NEAR(found.error / expected.error, 1, 1e-3) << rope.dims << " " << last;
+      EXPECT_NEAR(found.size / expected.size, 1, 1e-4) << rope.dims << " " << last;
     }
   }
 }

@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_features.h"
-#include "kernels/exponential.h"
 #include "kernels/float_convert.h"
 #include "kernels/guided_rounding.h"
 #include "kernels/kv_access.h"
@@ -472,53 +471,95 @@ TEST_P(EverySet, CopiesElementsOfEveryLayout) {
   }
 }
 
-TEST_P(EverySet, MultipliesForTheRecordInTheSameOrder) {
-  constexpr size_t kLanes = 16;
+constexpr uint32_t kTileFloats = kRecordTile * kRecordQuad;
+
+TEST_P(EverySet, ScoresForTheRecordInTheSameOrder) {
   TestRandom random(8);
-  for (const uint32_t rows : {1u, 5u, 12u, 13u, 64u}) {
-    for (const uint32_t terms : {1u, 7u, 64u, 130u}) {
-      const bool transposed = terms % 2 == 1;
-      const auto a = MakeValues(Values::kOutliers, DType::kFloat32, size_t{rows} * terms, random);
-      const auto b = MakeValues(Values::kNormal, DType::kFloat32, terms * kLanes, random);
-      const RecordProduct product{a.data(), transposed ? 1 : terms, transposed ? rows : 1u, rows,
-                                  terms};
-      const auto out = Copy(std::vector<float>(rows * kLanes, 9.0f));
-      const auto exact_b = Copy(b);
-      set_->record_product(product, exact_b.get(), out.get());
-      for (size_t r = 0; r < rows; ++r) {
-        for (size_t lane = 0; lane < kLanes; ++lane) {
-          float sum = 0;
-          for (size_t j = 0; j < terms; ++j) {
-            sum += a[r * product.row_stride + j * product.stride] * b[j * kLanes + lane];
+  for (const uint32_t tokens : {1u, 4u, 7u, 16u, 60u, 67u}) {
+    for (const uint32_t quads : {1u, 2u, 5u, 32u}) {
+      for (const uint32_t tiles : {1u, 2u, 5u}) {
+        const auto k = MakeValues(Values::kOutliers, DType::kFloat32,
+                                  AlignUp(tokens, kRecordRows) * quads * kRecordQuad, random);
+        const auto q = MakeValues(Values::kNormal, DType::kFloat32,
+                                  size_t{tiles} * quads * kTileFloats, random);
+        const size_t stride = AlignUp(tokens, kRecordRows) * kRecordTile + 16;
+        std::vector<float> expected(stride * (tiles - 1) + stride - 16, 9.0f);
+        const auto scores = Copy(expected);
+        const auto exact_k = Copy(k);
+        const auto exact_q = Copy(q);
+        ScalarKernels().record_scores({k.data(), tokens, quads}, {q.data(), tiles, stride},
+                                      expected.data());
+        set_->record_scores({exact_k.get(), tokens, quads}, {exact_q.get(), tiles, stride},
+                            scores.get());
+        for (size_t tile = 0; tile < tiles; ++tile) {
+          for (size_t i = 0; i < size_t{tokens} * kRecordTile; ++i) {
+            const size_t token = i / kRecordTile;
+            const size_t at = tile * stride + token / kRecordQuad * kTileFloats +
+                              i % kRecordTile * kRecordQuad + token % kRecordQuad;
+            ASSERT_EQ(scores[at], expected[at]) << tokens << " " << quads << " " << tiles;
           }
-          ASSERT_EQ(out[r * kLanes + lane], sum) << rows << " " << terms;
         }
       }
     }
   }
 }
 
-TEST_P(EverySet, TakesTheSoftmaxOfEveryColumn) {
-  constexpr size_t kLanes = 16;
+TEST_P(EverySet, TakesTheSoftmaxOfEveryQuery) {
   TestRandom random(9);
-  for (const uint32_t tokens : {1u, 2u, 64u, 100u}) {
-    auto x = MakeValues(Values::kOutliers, DType::kFloat32, tokens * kLanes, random);
-    const auto weights = Copy(x);
-    set_->record_softmax(tokens, weights.get());
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      float largest = x[lane];
-      for (size_t t = 0; t < tokens; ++t) {
-        largest = std::max(largest, x[t * kLanes + lane]);
-      }
-      float sum = 0;
-      for (size_t t = 0; t < tokens; ++t) {
-        x[t * kLanes + lane] = ExpOfNegative(x[t * kLanes + lane] - largest);
-        sum += x[t * kLanes + lane];
-      }
-      for (size_t t = 0; t < tokens; ++t) {
-        ASSERT_EQ(weights[t * kLanes + lane], x[t * kLanes + lane] / sum) << tokens;
+  for (const uint32_t tokens : {1u, 2u, 3u, 4u, 5u, 64u, 99u}) {
+    std::vector<float> x = MakeValues(Values::kOutliers, DType::kFloat32,
+                                      AlignUp(tokens, kRecordQuad) * kRecordTile, random);
+    // Whatever stands for absent tokens must not count.
+    for (uint32_t t = tokens; t % kRecordQuad != 0; ++t) {
+      for (uint32_t m = 0; m < kRecordTile; ++m) {
+        x[t / kRecordQuad * kTileFloats + m * kRecordQuad + t % kRecordQuad] = 1e30f;
       }
     }
+    const auto weights = Copy(x);
+    set_->record_softmax(tokens, weights.get());
+    ScalarKernels().record_softmax(tokens, x.data());
+    float total = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(weights[i], x[i]) << tokens << " " << i;
+      total += x[i];
+    }
+    EXPECT_NEAR(total, kRecordTile, 1e-4) << tokens;
+  }
+}
+
+TEST_P(EverySet, SumsOutputsForTheRecordInTheSameOrder) {
+  TestRandom random(10);
+  for (const uint32_t dim : {1u, 12u, 16u, 80u, 128u, 136u}) {
+    for (const uint32_t tokens : {1u, 6u, 32u}) {
+      const size_t stride = dim + tokens % 4;
+      const auto v =
+          MakeValues(Values::kOutliers, DType::kFloat32, stride * (tokens - 1) + dim, random);
+      const auto w = MakeValues(Values::kNormal, DType::kFloat32,
+                                AlignUp(tokens, kRecordQuad) * kRecordTile, random);
+      std::vector<float> expected =
+          MakeValues(Values::kNormal, DType::kFloat32, size_t{kRecordTile} * dim, random);
+      const auto out = Copy(expected);
+      ScalarKernels().record_outputs({v.data(), stride, tokens, dim}, w.data(), expected.data());
+      set_->record_outputs({Copy(v).get(), stride, tokens, dim}, Copy(w).get(), out.get());
+      for (size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_EQ(out[i], expected[i]) << dim << " " << tokens;
+      }
+    }
+  }
+}
+
+TEST_P(EverySet, SumsSquaresForTheRecordInTheSameOrder) {
+  TestRandom random(11);
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{250}}) {
+    const auto exact = MakeValues(Values::kOutliers, DType::kFloat32, count, random);
+    const auto decoded = MakeValues(Values::kOutliers, DType::kFloat32, count, random);
+    RecordSums expected{0.5, 0.25};
+    RecordSums sums = expected;
+    ScalarKernels().record_sums(exact.data(), decoded.data(), count, &expected);
+    set_->record_sums(Copy(exact).get(), Copy(decoded).get(), count, &sums);
+    EXPECT_EQ(sums.error, expected.error) << count;
+    EXPECT_EQ(sums.size, expected.size) << count;
+    EXPECT_EQ(count == 0, expected.size == 0.25);
   }
 }
 

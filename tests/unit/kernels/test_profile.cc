@@ -59,7 +59,7 @@ const TestProfile::Arrays& TestProfile::ArraysOf(const ProfileSlot& slot) const 
   a->tiles.resize(ExemplarTileFloats(kQueries, k_dim_));
   for (uint32_t m = 0; m < kQueries; ++m) {
     for (uint32_t c = 0; c < k_dim_; ++c) {
-      a->tiles[c * kExemplarLanes + m] =
+      a->tiles[ExemplarTileIndex(m, c, k_dim_)] =
           (static_cast<float>((m * 13 + c * 7 + mix) % 11) - 5.0f) / 32.0f;
     }
   }
