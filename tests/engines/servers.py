@@ -125,8 +125,7 @@ class Cluster:
         elif operation == "trap":
             self._trap = Trap(list(self.nodes.values()), node)
         elif operation == "sprung":
-            trap, self._trap = self._trap, None
-            return trap.close() if trap is not None else ""
+            return self._end_trap()
         elif operation == "leases":
             return self.leases()
         elif operation == "no_leases":
@@ -149,6 +148,10 @@ class Cluster:
             raise ValueError(operation)
         return None
 
+    def _end_trap(self) -> str:
+        trap, self._trap = self._trap, None
+        return trap.close() if trap is not None else ""
+
     def leases(self) -> float:
         """Leases that all nodes hold."""
         return sum(node.metric("tokura_node_leases") for node in self.nodes.values())
@@ -162,6 +165,7 @@ class Cluster:
 
     def heal(self) -> None:
         """Make everything run again, empty."""
+        self._end_trap()
         for server in (*self.nodes.values(), self.coordinator):
             server.kill()
         self.coordinator.start()
@@ -170,5 +174,6 @@ class Cluster:
 
     def stop(self) -> None:
         """End all of it."""
+        self._end_trap()
         for server in (*self.nodes.values(), self.coordinator):
             server.kill()
