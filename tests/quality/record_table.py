@@ -1,53 +1,81 @@
 #!/usr/bin/env python3
 """How true declared errors are: the table of kernels/README.md, "The error record", by the real encoder.
 
-    record_table.py --tokura PROGRAM --profile FILE --capture FILE [--capture PREFIX:FILE ...] [--codec NAME ...]
-
-Captures are of texts that the profile has not seen; PREFIX is the capture that a request continues. For every codec and number of
-exemplar queries, and for the blocks' own keys in their place, prints declared / true over all (block, layer) of all captures together.
+run.sh --record prepares everything that this needs and calls it. The profile is of the calibration texts; the texts that it has not seen
+are captured here, and one more is the conversation of tests/data/kv. For every codec and number of exemplar queries, and for the blocks'
+own keys in their place, prints declared / true over all (block, layer) of all texts. The queries that really follow are the truth.
 """
 
 import argparse
 import json
+import os
+import pathlib
 import subprocess
 
-COUNTS = (64, 32, 16, 8, 4, 2)
-PROXY = "own keys, 16"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # more than the free cores would spin against each other
+
+import capture
+from model import Model
+from texts import CALIBRATION, Texts
+
+UNSEEN = ["prose:secA1", "prose:secF1", "code:argparse", "code:pathlib", "licence:Apache-2.0"]
+COUNTS = "64,32,24,16,8,4,2"
+PROXY = 16
 
 
-def evaluate(args, capture: str, codec: str, extra: list[str]) -> dict:
-    prefix, _, file = capture.rpartition(":")
-    command = [args.tokura, "codec", "eval", "--kv", file, "--codec", codec, "--json", "-", *extra]
-    command += ["--prefix", prefix] if prefix else []
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="models, profiles and captures are kept here")
+    parser.add_argument("--tokura", type=pathlib.Path, required=True, help="the program")
+    parser.add_argument("--texts", type=pathlib.Path, required=True, help="where the text packages were unpacked")
+    parser.add_argument("--root", type=pathlib.Path, required=True, help="of the repository")
+    parser.add_argument("--library", help="not used")
+    parser.add_argument("--codecs", default="int8,kivi4,kivi2")
+    parser.add_argument("--counts", default=COUNTS, help="of exemplar queries")
+    return parser.parse_args()
+
+
+def prepare(args):
+    """The profile, and the arguments that name each text's capture."""
+    model, texts = Model("smollm2", args.work / "models" / "smollm2", "cpu"), Texts(args.texts)
+    profile = capture.make_profile(model, texts, args.tokura, args.work / "profiles" / "smollm2", len(CALIBRATION))
+    folder = args.work / "record"
+    folder.mkdir(parents=True, exist_ok=True)
+    data = args.root / "tests/data/kv"
+    captures = [["--kv", data / "request_1.kvcap", "--prefix", data / "prefix.kvcap"]]
+    for name in UNSEEN:
+        path = folder / f"{name.replace(':', '-')}.kvcap"
+        if not path.exists():
+            ids = texts.tokens(model, *name.split(":"), capture.CONTEXT + capture.QUERIES)
+            capture.write(path, model, capture.capture(model, ids))
+        captures.append(["--kv", path])
+    return profile, captures
+
+
+def evaluate(args, text, codec, queries, profile):
+    command = [args.tokura, "codec", "eval", *text, "--codec", codec, "--queries", str(queries), "--json", "-"]
+    command += ["--profile", profile] if profile else []
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
 
 
-def row(label: str, results: list[dict]) -> str:
+def row(label, results):
     blocks = [r["block_error"] for r in results]
-    layers = [len(r["declared_error"]["per_layer"]) for r in results]
-    mean = lambda values: sum(v * n for v, n in zip(values, layers)) / sum(layers)
     spread = lambda key: "{:.2f} … {:.2f}".format(min(b["ratio"][key] for b in blocks), max(b["ratio"][key] for b in blocks))
-    within = 100 * sum(b["within_25_percent"] for b in blocks) / len(blocks)
+    mean = lambda values: 100 * sum(values) / len(results)
+    within, bound = mean(b["within_25_percent"] for b in blocks), mean(r["declared_error"]["bound_share"] for r in results)
     lowest, highest = min(b["ratio"]["min"] for b in blocks), max(b["ratio"]["max"] for b in blocks)
-    bound = 100 * mean([r["declared_error"]["bound_share"] for r in results])
     return f"| {label} | {within:.1f} % | {spread('p5')} | {spread('median')} | {spread('p95')} | {lowest:.2f}, {highest:.2f} | {bound:.1f} % |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokura", required=True)
-    parser.add_argument("--profile", required=True)
-    parser.add_argument("--capture", action="append", required=True)
-    parser.add_argument("--codec", action="append")
-    args = parser.parse_args()
+def main():
+    args = parse_arguments()
+    profile, captures = prepare(args)
     print("| codec, queries | within 0.8 … 1.25 (mean of texts) | 5 % (range over texts) | median | 95 % | lowest, highest | sequence bound holds |")
     print("|---|---|---|---|---|---|---|")
-    for codec in args.codec or ["int8", "kivi4", "kivi2"]:
-        for count in COUNTS:
-            extra = ["--profile", args.profile, "--queries", str(count)]
-            print(row(f"`{codec}`, {count}", [evaluate(args, c, codec, extra) for c in args.capture]), flush=True)
-        own = [evaluate(args, c, codec, ["--queries", "16"]) for c in args.capture]
-        print(row(f"`{codec}`, {PROXY}", own), flush=True)
+    for codec in args.codecs.split(","):
+        for count in args.counts.split(","):
+            print(row(f"`{codec}`, {count}", [evaluate(args, c, codec, count, profile) for c in captures]), flush=True)
+        print(row(f"`{codec}`, own keys, {PROXY}", [evaluate(args, c, codec, PROXY, None) for c in captures]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures what every codec does to two small language models, end to end. One command; not part of tests/run.sh.
 #   tests/quality/run.sh [--quick] [--scale large] [--codecs kivi4,int8] [--report] …    README.md explains the rest
+#   tests/quality/run.sh --record    how true declared errors are
 # Everything that it fetches and keeps (Python packages with the models, 3 GB; texts; results) is below build/quality. Safe to
 # run again: only what is missing or has changed is measured. OMP_NUM_THREADS and --threads: no more than there are free cores.
 set -euo pipefail
@@ -42,13 +43,16 @@ build() {
     cmake --build "$build" --target tokura_quality tokura; } >"$log" 2>&1 || { grep -E 'rror|FAILED' "$log" | head -n 40 >&2; exit 1; }
 }
 
-case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 mkdir -p "$work"
 python_packages
 texts
 build
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 paths=(--work "$work" --library "$build/lib/libtokura_quality.so" --tokura "$build/bin/tokura" --texts "$work/texts")
+if [ "${1:-}" = --record ]; then
+  exec "$work/venv/bin/python" -B "$root/tests/quality/record_table.py" "${paths[@]}" --root "$root" "${@:2}"
+fi
 say "Testing the harness"
 "$work/venv/bin/python" -B "$root/tests/quality/harness_test.py" "${paths[@]}"
 say "Measuring"
