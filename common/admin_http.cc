@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <future>
@@ -24,10 +25,13 @@
 namespace tokura {
 namespace {
 
-constexpr size_t kThreads = 4;
+constexpr size_t kThreads = 16;
 constexpr size_t kWaitingMax = 64;  // accepted connections without a thread
 constexpr int kBacklog = 64;
-constexpr Duration kRequestTime = std::chrono::seconds(5);  // from accept to the last byte sent
+constexpr Duration kRequestTime = std::chrono::seconds(5);  // from its thread to the last byte sent
+// While others wait for a thread, a connection that does not send its request gives way after this:
+// a few that connect and say nothing must not make a healthy process look dead.
+constexpr Duration kPatience = std::chrono::milliseconds(250);
 constexpr char kEndpoints[] = "/metrics /healthz /readyz /version";
 
 // An eventfd that becomes readable, and stays so, when the server stops.
@@ -52,8 +56,9 @@ class StopSignal {
 // whole exchange however slowly it talks.
 class BoundedStream final : public httplib::Stream {
  public:
-  BoundedStream(int fd, const StopSignal& stop)
-      : fd_(fd), stop_(stop), deadline_(SystemClock().Now() + kRequestTime) {}
+  // `waiting` counts the connections without a thread; both outlive the stream.
+  BoundedStream(int fd, const StopSignal& stop, const std::atomic<size_t>& waiting)
+      : fd_(fd), stop_(stop), waiting_(waiting), begun_(SystemClock().Now()) {}
   ~BoundedStream() override {
     shutdown(fd_, SHUT_RDWR);
     close(fd_);
@@ -93,16 +98,22 @@ class BoundedStream final : public httplib::Stream {
   socket_t socket() const override { return fd_; }
 
  private:
-  // Until the socket is ready; false at the deadline and when the server stops.
+  // Until the socket is ready; false when the time is over and when the server stops.
   bool Wait(short events) const {
     std::array<pollfd, 2> fds = {{{fd_, events, 0}, {stop_.fd(), POLLIN, 0}}};
     while (true) {
+      const bool yields = events == POLLIN && waiting_.load(std::memory_order_relaxed) > 0;
+      const TimePoint end = begun_ + (yields ? kPatience : kRequestTime);
       const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - SystemClock().Now());
+          std::chrono::duration_cast<std::chrono::milliseconds>(end - SystemClock().Now());
       if (left.count() <= 0) {
         return false;
       }
-      const int ready = poll(fds.data(), fds.size(), static_cast<int>(left.count()));
+      // No longer than the patience, to see whether somebody waits by now.
+      const auto look = std::min<std::chrono::nanoseconds>(left, kPatience);
+      const int ready =
+          poll(fds.data(), fds.size(),
+               static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(look).count()));
       if (ready > 0) {
         return fds[1].revents == 0;
       }
@@ -131,7 +142,8 @@ class BoundedStream final : public httplib::Stream {
 
   const int fd_;
   const StopSignal& stop_;
-  const TimePoint deadline_;
+  const std::atomic<size_t>& waiting_;
+  const TimePoint begun_;
   std::array<char, 4096> buffer_{};
   size_t begin_ = 0;
   size_t end_ = 0;
@@ -142,18 +154,20 @@ class BoundedStream final : public httplib::Stream {
 // connections wait in the kernel's backlog.
 class BoundedPool final : public httplib::ThreadPool {
  public:
-  BoundedPool() : httplib::ThreadPool(kThreads) {}
+  // `waiting` outlives the pool.
+  explicit BoundedPool(std::atomic<size_t>& waiting)
+      : httplib::ThreadPool(kThreads), waiting_(waiting) {}
 
   void enqueue(std::function<void()> serve) override {
     {
       std::unique_lock lock(mutex_);
-      room_.wait(lock, [this] { return waiting_ < kWaitingMax; });
-      ++waiting_;
+      room_.wait(lock, [this] { return waiting_.load() < kWaitingMax; });
+      waiting_.fetch_add(1);
     }
     httplib::ThreadPool::enqueue([this, serve = std::move(serve)] {
       {
         const std::lock_guard lock(mutex_);
-        --waiting_;
+        waiting_.fetch_sub(1);
       }
       room_.notify_one();
       serve();
@@ -163,7 +177,7 @@ class BoundedPool final : public httplib::ThreadPool {
  private:
   std::mutex mutex_;
   std::condition_variable room_;
-  size_t waiting_ = 0;  // guarded by mutex_
+  std::atomic<size_t>& waiting_;  // connections without a thread; changed under mutex_
 };
 
 class HttpAdminServer final : public AdminServer, private AdminRequests {
@@ -199,9 +213,9 @@ class HttpAdminServer final : public AdminServer, private AdminRequests {
     TOKURA_CHECK(::listen(svr_sock_, kBacklog) == 0);
     // httplib makes its queue once it runs; before that stop() would be lost.
     std::promise<void> running;
-    new_task_queue = [&running] {
+    new_task_queue = [this, &running] {
       running.set_value();
-      return new BoundedPool;
+      return new BoundedPool(waiting_);
     };
     thread_ = std::thread([this] { listen_after_bind(); });
     running.get_future().wait();
@@ -212,13 +226,14 @@ class HttpAdminServer final : public AdminServer, private AdminRequests {
 
  private:
   bool process_and_close_socket(socket_t fd) override {
-    BoundedStream stream(fd, stop_);
+    BoundedStream stream(fd, stop_, waiting_);
     Answer(stream);
     return true;
   }
 
   net::Address address_;
   StopSignal stop_;
+  std::atomic<size_t> waiting_{0};
   std::thread thread_;
 };
 

@@ -17,8 +17,8 @@ namespace tokura {
 // The admin endpoints of a process, on a thread of their own: GET /metrics (Prometheus text format
 // of `registry`), /healthz (200 while `healthy` says so, else 503 with the reason), /readyz
 // (likewise), /version (JSON); anything else is 404 with a list of these. A request may have 16 KiB
-// and take 5 s; four are served at a time, and each connection serves one. Thread-safe. Stops and
-// joins on destruction.
+// and take 5 s; sixteen are served at a time, and each connection serves one. A connection that
+// sends no request gives way to others after 250 ms. Thread-safe. Stops and joins on destruction.
 class AdminServer {
  public:
   struct Options {

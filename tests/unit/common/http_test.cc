@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/metrics.h"
+#include "common/time.h"
 
 namespace tokura {
 namespace {
@@ -175,6 +176,25 @@ TEST_F(AdminServerTest, SilentConnectionsDoNotStopTheServerFromStopping) {
     silent.push_back(Connect());
   }
   server_.reset();
+  for (const int fd : silent) {
+    close(fd);
+  }
+}
+
+TEST_F(AdminServerTest, SilentConnectionsGiveWayToThoseWhoAsk) {
+  Start();
+  std::vector<int> silent;
+  for (int i = 0; i < 50; ++i) {
+    silent.push_back(Connect());
+  }
+  const int halting = Connect();
+  ASSERT_EQ(send(halting, "GET /hea", 8, MSG_NOSIGNAL), 8);
+  const TimePoint before = SystemClock().Now();
+  const auto result = Get("/healthz");
+  ASSERT_TRUE(result) << "no answer";
+  EXPECT_EQ(result->status, 200);
+  EXPECT_LT(SystemClock().Now() - before, std::chrono::seconds(4)) << "the silent ones were served";
+  close(halting);
   for (const int fd : silent) {
     close(fd);
   }
