@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -10,7 +12,7 @@
 namespace tokura::kernels {
 namespace {
 
-absl::StatusOr<std::vector<std::string>> ProfileFiles(const std::string& directory) {
+absl::StatusOr<std::vector<std::string>> DirectoryFiles(const std::string& directory) {
   std::error_code error;
   std::vector<std::string> files;
   const std::filesystem::directory_iterator end;
@@ -26,46 +28,46 @@ absl::StatusOr<std::vector<std::string>> ProfileFiles(const std::string& directo
     return error == std::errc::no_such_file_or_directory ? absl::NotFoundError(what)
                                                          : absl::UnavailableError(what);
   }
-  if (files.size() > ProfileStore::kProfilesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("profile directory ", directory, " has ",
-                                                     files.size(), " profiles; at most ",
-                                                     ProfileStore::kProfilesMax, " are read"));
-  }
   std::sort(files.begin(), files.end());
   return files;
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const ProfileStore>> ProfileStore::Load(
-    const std::string& directory) {
+absl::StatusOr<std::shared_ptr<const ProfileStore>> ProfileStore::Load(const ProfilePaths& paths) {
+  std::vector<std::string> files = paths.files;
+  if (!paths.directory.empty()) {
+    TOKURA_ASSIGN_OR_RETURN(const std::vector<std::string> more, DirectoryFiles(paths.directory));
+    files.insert(files.end(), more.begin(), more.end());
+  }
+  if (files.size() > kProfilesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(files.size(), " profiles; at most ", kProfilesMax, " are read"));
+  }
   // Owners: the process's client or node, and its encoders and readers.
   auto store = std::make_shared<ProfileStore>();
-  if (directory.empty()) {
-    return store;
-  }
-  TOKURA_ASSIGN_OR_RETURN(const std::vector<std::string> files, ProfileFiles(directory));
   for (const std::string& file : files) {
-    auto profile = Profile::Read(file);
-    if (profile.ok()) {
-      store->profiles_.emplace((*profile)->id(), *std::move(profile));
-    } else {
-      store->refused_.push_back(profile.status());
-    }
+    TOKURA_ASSIGN_OR_RETURN(std::shared_ptr<const Profile> profile, Profile::Read(file));
+    store->Add(std::move(profile));
   }
   return store;
 }
 
-ProfileStore::ProfileStore(std::vector<std::shared_ptr<const Profile>> profiles) {
-  for (std::shared_ptr<const Profile>& profile : profiles) {
-    const uint64_t id = profile->id();
-    profiles_.emplace(id, std::move(profile));
+ProfileStore::ProfileStore(const std::vector<std::shared_ptr<const Profile>>& profiles) {
+  for (const std::shared_ptr<const Profile>& profile : profiles) {
+    Add(profile);
+  }
+}
+
+void ProfileStore::Add(std::shared_ptr<const Profile> profile) {
+  if (by_id_.emplace(profile->id(), profile).second) {
+    profiles_.push_back(std::move(profile));
   }
 }
 
 std::shared_ptr<const ModelProfile> ProfileStore::Find(uint64_t id) const {
-  const auto found = profiles_.find(id);
-  return found == profiles_.end() ? nullptr : found->second;
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
 }
 
 }  // namespace tokura::kernels

@@ -2,13 +2,14 @@
 
 // The profiles of a process.
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/profile_paths.h"
 #include "kernels/profile.h"
 
 namespace tokura::kernels {
@@ -18,23 +19,25 @@ class ProfileStore final : public ProfileSource {
  public:
   static constexpr size_t kProfilesMax = 256;
 
-  // Read all files of `directory` whose names end in kProfileSuffix, in the order of their names;
-  // empty: none. A file that cannot be used is left out and listed in refused(). NOT_FOUND: no such
-  // directory; UNAVAILABLE: it cannot be read; RESOURCE_EXHAUSTED: more than kProfilesMax files.
-  static absl::StatusOr<std::shared_ptr<const ProfileStore>> Load(const std::string& directory);
+  // Read the files, in the order given, then those of the directory, in the order of their names.
+  // One that cannot be used is an error, whose message names it: a process that left it out would
+  // miss blocks, or write others than its neighbours do. NOT_FOUND: no such file or directory;
+  // UNAVAILABLE: one cannot be read; RESOURCE_EXHAUSTED: more than kProfilesMax files; others as
+  // Profile::Read.
+  static absl::StatusOr<std::shared_ptr<const ProfileStore>> Load(const ProfilePaths& paths);
   // These profiles alone. Owners: the store and whoever found one.
-  explicit ProfileStore(std::vector<std::shared_ptr<const Profile>> profiles);
+  explicit ProfileStore(const std::vector<std::shared_ptr<const Profile>>& profiles);
   ProfileStore() = default;
 
   std::shared_ptr<const ModelProfile> Find(uint64_t id) const override;
-  // In ascending order of their ids.
-  const std::map<uint64_t, std::shared_ptr<const Profile>>& profiles() const { return profiles_; }
-  // Why files were left out, with their names.
-  const std::vector<absl::Status>& refused() const { return refused_; }
+  // In the order in which they were read, each once.
+  const std::vector<std::shared_ptr<const Profile>>& profiles() const { return profiles_; }
 
  private:
-  std::map<uint64_t, std::shared_ptr<const Profile>> profiles_;
-  std::vector<absl::Status> refused_;
+  void Add(std::shared_ptr<const Profile> profile);
+
+  std::vector<std::shared_ptr<const Profile>> profiles_;
+  std::map<uint64_t, std::shared_ptr<const Profile>> by_id_;
 };
 
 }  // namespace tokura::kernels

@@ -7,7 +7,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -18,7 +17,6 @@
 
 #include "kernels/float_convert.h"
 #include "kernels/part.h"
-#include "kernels/profile_store.h"
 #include "tests/unit/kernels/sample_profile.h"
 
 namespace tokura::kernels {
@@ -250,33 +248,6 @@ TEST(Exemplar, OffsetsSpreadOverTheSpan) {
   EXPECT_EQ(ExemplarOffset(63, 64, 512), 256u);  // half a window
   EXPECT_EQ(ExemplarOffset(63, 64, 4096), 512u);
   EXPECT_EQ(ExemplarOffset(63, 64, 1), 1u);
-}
-
-TEST(ProfileStore, ReadsADirectoryAndLeavesOutWhatItCannotUse) {
-  const std::filesystem::path directory =
-      std::filesystem::path(testing::TempDir()) / "profile_store_test";
-  std::filesystem::remove_all(directory);
-  EXPECT_EQ(ProfileStore::Load(directory.string()).status().code(), absl::StatusCode::kNotFound);
-  std::filesystem::create_directory(directory);
-  std::ofstream(directory / "a.profile", std::ios::binary) << SerializeProfile(SampleProfile());
-  std::ofstream(directory / "b.profile", std::ios::binary) << "nonsense";
-  std::ofstream(directory / "c.txt", std::ios::binary) << "not looked at";
-  const auto store = ProfileStore::Load(directory.string());
-  ASSERT_TRUE(store.ok()) << store.status();
-  EXPECT_EQ((*store)->profiles().size(), 1u);
-  ASSERT_EQ((*store)->refused().size(), 1u);
-  EXPECT_NE((*store)->refused()[0].message().find("b.profile"), std::string::npos);
-  const auto found = (*store)->Find(Sample()->id());
-  ASSERT_NE(found, nullptr);
-  EXPECT_EQ(found->id(), Sample()->id());
-  EXPECT_EQ((*store)->Find(1), nullptr);
-  std::filesystem::remove_all(directory);
-}
-
-TEST(ProfileStore, IsEmptyWithoutADirectory) {
-  const auto store = ProfileStore::Load("");
-  ASSERT_TRUE(store.ok());
-  EXPECT_TRUE((*store)->profiles().empty());
 }
 
 }  // namespace
