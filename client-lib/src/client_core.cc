@@ -83,8 +83,13 @@ struct Cluster {
 
 class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public ClusterMap::Owner {
  public:
+  // What is made before the core, because it can fail.
+  struct Made {
+    std::unique_ptr<Ring> ring;
+    std::shared_ptr<const kernels::ProfileStore> profiles;
+  };
   ClientCoreImpl(Dependencies dependencies, ClientOptions options, ClientPlantedBugs bugs,
-                 std::unique_ptr<Ring> ring);
+                 Made made);
   ~ClientCoreImpl() override;
   // Connect to what the options list. INVALID_ARGUMENT: an address.
   absl::Status Connect();
@@ -153,6 +158,7 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public C
   const ClientOptions options_;
   const ClientPlantedBugs bugs_;
   ClientMetrics metrics_;
+  ModelProfiles profiles_;
   std::unique_ptr<Ring> ring_;
   CodecLoad codec_;
   PauseWatch pauses_;
@@ -174,14 +180,15 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public C
 };
 
 ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
-                               ClientPlantedBugs bugs, std::unique_ptr<Ring> ring)
+                               ClientPlantedBugs bugs, Made made)
     : executor_(dependencies.transport.executor()),
       transport_(dependencies.transport),
       random_(dependencies.random),
       options_(std::move(options)),
       bugs_(bugs),
       metrics_(std::move(dependencies.metrics)),
-      ring_(std::move(ring)),
+      profiles_(std::move(made.profiles), metrics_),
+      ring_(std::move(made.ring)),
       maybe_cluster_(options_.coordinators.empty()
                          ? nullptr
                          : std::make_unique<Cluster>(
@@ -190,11 +197,17 @@ ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
       directory_(maybe_cluster_
                      ? std::unique_ptr<NodeDirectory>(std::make_unique<ClusterDirectory>(links_))
                      : std::make_unique<StaticDirectory>(links_)),
-      context_{executor_, dependencies.pool,
-               options_,  bugs_,
-               *ring_,    *directory_,
-               metrics_,  codec_,
-               pauses_,   maybe_cluster_ ? &maybe_cluster_->context : nullptr} {
+      context_{executor_,
+               dependencies.pool,
+               options_,
+               bugs_,
+               *ring_,
+               *directory_,
+               metrics_,
+               profiles_,
+               codec_,
+               pauses_,
+               maybe_cluster_ ? &maybe_cluster_->context : nullptr} {
   random_.Fill(instance_);
   ring_->SetGauges({metrics_.ring_used_bytes, metrics_.ring_waiters});
   ring_->SetOnIdle([this] { FinishShutdown(); });
@@ -668,10 +681,12 @@ absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(Dependencies depe
   TOKURA_RETURN_IF_ERROR(CheckOptions(options));
   TOKURA_RETURN_IF_ERROR(ParseAddresses(options.nodes).status());
   TOKURA_RETURN_IF_ERROR(ParseAddresses(options.coordinators).status());
-  TOKURA_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring,
+  ClientCoreImpl::Made made;
+  TOKURA_ASSIGN_OR_RETURN(made.profiles, kernels::ProfileStore::Load(options.profiles));
+  TOKURA_ASSIGN_OR_RETURN(made.ring,
                           Ring::Create(dependencies.transport, {.bytes = options.ring_bytes}));
   auto core = std::make_unique<ClientCoreImpl>(std::move(dependencies), std::move(options), bugs,
-                                               std::move(ring));
+                                               std::move(made));
   TOKURA_RETURN_IF_ERROR(core->Connect());
   return core;
 }

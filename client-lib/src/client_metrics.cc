@@ -109,6 +109,10 @@ void ClientMetrics::RegisterTotals() {
   retries = OneCounter(r, "tokura_client_retries_total", "Blocks asked again of another node.");
   data_loss = OneCounter(r, "tokura_client_data_loss_total",
                          "Blocks whose bytes were not what was asked for; each is a miss.");
+  missing_profile = OneCounter(
+      r, "tokura_client_missing_profile_total",
+      "Blocks not decoded because they need a model profile that is not here; each is a miss, "
+      "unless another node has another form.");
   late_payloads = OneCounter(r, "tokura_client_late_payloads_total",
                              "Payloads that arrived after their operation had ended.");
   fenced = OneCounter(r, "tokura_client_fenced_total",
@@ -175,6 +179,10 @@ void ClientMetrics::RegisterCluster() {
                              "Puts planned again because a node refused an old placement.");
   relocations = OneCounter(r, "tokura_client_relocations_total",
                            "Gets that asked a coordinator again where their blocks are.");
+  policy_codec_unusable = OneCounter(
+      r, "tokura_client_policy_codec_unusable_total",
+      "Puts in the client's own codec because the policy's is unknown here, or needs a model "
+      "profile and none fits.");
   epoch = OneGauge(r, "tokura_client_cluster_epoch", "Epoch of the cluster state in use.");
 }
 

@@ -71,11 +71,12 @@ class ClientMetrics {
   prometheus::Counter* sent_bytes;
   prometheus::Counter* logical_received_bytes;  // raw size of OK blocks
   prometheus::Counter* logical_sent_bytes;
-  prometheus::Counter* retries;        // blocks asked again of another node
-  prometheus::Counter* data_loss;      // blocks whose bytes were not what was asked for
-  prometheus::Counter* late_payloads;  // arrived after their operation ended
-  prometheus::Counter* fenced;         // nodes refused because a higher incarnation is known
-  prometheus::Counter* raw_fallbacks;  // layers stored raw because of non-finite values
+  prometheus::Counter* retries;          // blocks asked again of another node
+  prometheus::Counter* missing_profile;  // forms that need a model profile that is not here
+  prometheus::Counter* data_loss;        // blocks whose bytes were not what was asked for
+  prometheus::Counter* late_payloads;    // arrived after their operation ended
+  prometheus::Counter* fenced;           // nodes refused because a higher incarnation is known
+  prometheus::Counter* raw_fallbacks;    // layers stored raw because of non-finite values
   prometheus::Counter* links_lost;
   prometheus::Counter* refused;              // connections refused by a node
   prometheus::Counter* queue_rejected;       // no place in the ring's queue
@@ -90,7 +91,8 @@ class ClientMetrics {
   prometheus::Counter* plan_blocks_sent = nullptr;  // placed on a node
   prometheus::Counter* plans_renewed = nullptr;     // a node refused an old placement
   prometheus::Counter* relocations = nullptr;       // gets that asked again where blocks are
-  prometheus::Gauge* epoch = nullptr;               // of the cluster state in use
+  prometheus::Counter* policy_codec_unusable = nullptr;  // puts in the client's own codec instead
+  prometheus::Gauge* epoch = nullptr;                    // of the cluster state in use
 
  private:
   struct Codec {

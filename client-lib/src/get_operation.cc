@@ -557,6 +557,7 @@ PartDecode GetOperation::MakeDecode(const Arrival& arrival,
   request.first_token = FirstToken(*request_.ns, scope_->view, block.match_index);
   request.stores =
       raw_bytes_ > kCachedBytesMax ? kernels::PageStores::kStreaming : kernels::PageStores::kCached;
+  request.profiles = &core_.profiles.store();
   return PartDecode(scope_, request, payload);
 }
 
@@ -598,6 +599,10 @@ void GetOperation::OnDecoded(const std::shared_ptr<Incoming>& incoming,
   if (decode->status().ok()) {
     CompletePart(arrival, decode->reader()->info());
   } else {
+    if (absl::IsNotFound(decode->status())) {
+      core_.profiles.CountMissing(decode->reader()->info().codec_profile, block.tried.back(),
+                                  decode->status());
+    }
     FailBlock(arrival.block, decode->status());
   }
   Pump();
@@ -656,7 +661,9 @@ void GetOperation::ApplyStatuses(const Batch& batch, const proto::GetReply& repl
     const bool missing = std::any_of(block.parts.begin(), block.parts.end(), [](const Part& part) {
       return part.state == Part::State::kExpected;
     });
-    if (code != absl::StatusCode::kOk) {
+    if (code == absl::StatusCode::kNotFound && absl::IsNotFound(block.status)) {
+      FailBlock(index, block.status);  // why another node's form was of no use says more
+    } else if (code != absl::StatusCode::kOk) {
       FailBlock(index, absl::Status(code, absl::StrCat("node ", batch.node, " says so")));
     } else if (missing) {
       FailBlock(index, absl::NotFoundError(

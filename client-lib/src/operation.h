@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "client-lib/src/client_metrics.h"
 #include "client-lib/src/deadline.h"
+#include "client-lib/src/model_profiles.h"
 #include "client-lib/src/node_directory.h"
 #include "client-lib/src/ring.h"
 #include "common/executor.h"
@@ -46,6 +47,7 @@ struct CoreContext {
   Ring& ring;
   NodeDirectory& directory;
   ClientMetrics& metrics;
+  ModelProfiles& profiles;
   CodecLoad& codec;
   PauseWatch& pauses;
   const ClusterContext* maybe_cluster;  // null: the nodes are listed, there is no coordinator

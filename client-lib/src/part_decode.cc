@@ -42,7 +42,7 @@ size_t PartDecode::LayerBegin(uint32_t layer) const {
 
 absl::Status PartDecode::Open() {
   absl::StatusOr<kernels::PartReader> reader =
-      kernels::PartReader::Open(payload_.first(available_));
+      kernels::PartReader::Open(payload_.first(available_), request_.profiles);
   if (!reader.ok() && available_ < payload_.size()) {
     return absl::OkStatus();  // The prefix may not be there as a whole: judged again with the rest.
   }
@@ -62,6 +62,10 @@ absl::Status PartDecode::Open() {
   if (payload_.size() != bytes) {
     return absl::DataLossError(absl::StrCat("payload has ", payload_.size(), " bytes, ",
                                             request_.layers, " layers take ", bytes));
+  }
+  if (const absl::Status decodable = reader->CheckDecodable(); !decodable.ok()) {
+    reader_ = std::move(*reader);
+    return absl::NotFoundError(decodable.message());
   }
   if (!scope_->ClaimContent(request_.block, request_.attempt, info.identity.content_id)) {
     return absl::DataLossError("parts of two writers under one block");

@@ -60,6 +60,7 @@ class PartDecode {
     uint32_t first_head = 0;  // in the view
     uint32_t first_token = 0;
     kernels::PageStores stores = kernels::PageStores::kCached;
+    const kernels::ProfileSource* profiles = nullptr;  // outlives the decode
   };
   // `payload`: where the whole part will be; stays valid until the last step.
   PartDecode(std::shared_ptr<DecodeScope> scope, Request request,
@@ -73,9 +74,10 @@ class PartDecode {
   // Whether there is nothing more to do, however much arrives: status() tells how it went.
   bool over() const { return !status_.ok() || (reader_ && next_ == request_.layers); }
   // OK; CANCELLED: the gate was closed; DATA_LOSS: bytes, identity, shape or content are not what
-  // was asked for; FAILED_PRECONDITION: another format revision.
+  // was asked for; FAILED_PRECONDITION: another format revision; NOT_FOUND: decoding needs a model
+  // profile that is not here, or not of this model: reader()->info().codec_profile.
   const absl::Status& status() const { return status_; }
-  // Valid once the first step succeeded.
+  // Valid once the first step succeeded, or ended NOT_FOUND.
   const std::optional<kernels::PartReader>& reader() const { return reader_; }
 
  private:

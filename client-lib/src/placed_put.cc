@@ -11,7 +11,6 @@
 #include "client-lib/src/policy.h"
 #include "client-lib/src/sequence_plan.h"
 #include "common/status_macros.h"
-#include "kernels/codec.h"
 
 namespace tokura {
 namespace {
@@ -57,10 +56,10 @@ absl::Status PlacedPut::Prepare() {
   }
   TOKURA_RETURN_IF_ERROR(CheckSequenceView(ns, request_.view, put.range, ViewUse::kRead));
   // All nodes get the same codec, whatever becomes of the policy meanwhile.
-  if (!request_.options.codec) {
-    request_.options.codec = IngestCodec(core_, ns.spec());
-  }
-  TOKURA_RETURN_IF_ERROR(kernels::FindCodec(*request_.options.codec).status());
+  TOKURA_ASSIGN_OR_RETURN(
+      const Encoding encoding,
+      ChooseEncoding(core_, ns, ViewGroups(request_.view), request_.options.codec));
+  request_.options.codec = encoding.codec;
   for (const PartId part : PartsOf(request_.view, ViewGroups(request_.view))) {
     raw_bytes_per_block_ += RawBytes(ns.Shape(part.group));
   }

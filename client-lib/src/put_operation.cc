@@ -4,10 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client-lib/src/policy.h"
 #include "client-lib/src/sequence_plan.h"
 #include "common/status_macros.h"
-#include "kernels/codec.h"
 
 namespace tokura {
 namespace {
@@ -139,20 +137,16 @@ absl::Status PutOperation::PrepareLink() {
 }
 
 absl::Status PutOperation::PrepareCodec() {
-  codec_ = request_.options.codec.value_or(IngestCodec(core_, request_.ns->spec()));
-  TOKURA_ASSIGN_OR_RETURN(const kernels::CodecPreset preset, kernels::FindCodec(codec_));
-  const bool exact =
-      preset.k.number == kernels::Number::kRaw && preset.v.number == kernels::Number::kRaw;
-  record_ =
-      exact ? kernels::EncodeOptions::Record::kSkip : kernels::EncodeOptions::Record::kMeasure;
   group_mask_ = ViewGroups(scope_->view);
+  TOKURA_ASSIGN_OR_RETURN(chosen_,
+                          ChooseEncoding(core_, *request_.ns, group_mask_, request_.options.codec));
   bytes_max_.assign(scope_->view.groups.size(), 0);
   for (size_t g = 0; g < bytes_max_.size(); ++g) {
     if ((group_mask_ & (1u << g)) == 0) {
       continue;
     }
     const kernels::PartShape shape = request_.ns->Shape(g);
-    TOKURA_ASSIGN_OR_RETURN(bytes_max_[g], kernels::PartBytesMax(shape, codec_));
+    TOKURA_ASSIGN_OR_RETURN(bytes_max_[g], kernels::PartBytesMax(shape, chosen_.codec));
     raw_bytes_per_block_ += RawBytes(shape) * scope_->view.shards;
     if (bytes_max_[g] > std::min(core_.options.part_bytes_max, core_.ring.capacity())) {
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -248,10 +242,12 @@ void PutOperation::Encode(size_t part, RingSlot slot) {
   request.shape = request_.ns->Shape(which.id.group);
   request.first_head = FirstHead(*request_.ns, scope_->view, which.id);
   request.first_token = FirstToken(*request_.ns, scope_->view, position);
-  request.options.codec = codec_;
+  request.options.codec = chosen_.codec;
   request.options.sink_tokens = core_.options.sink_tokens;
   request.options.block_position = static_cast<uint32_t>(position);
-  request.options.record = record_;
+  request.options.record = chosen_.record;
+  request.options.profiles = &core_.profiles.store();
+  request.options.profile = chosen_.profile;
   auto encode = std::make_unique<PartEncode>(scope_, std::move(request), slot.span().bytes());
   ++encoding_;
   core_.pool.Add(
@@ -263,10 +259,10 @@ void PutOperation::OnEncoded(size_t part, const PartEncode& encode, RingSlot slo
   encode_took_ += took;
   const uint64_t raw = RawBytes(request_.ns->Shape(parts_[part].id.group));
   if (encode.status().ok()) {
-    core_.metrics.Coded(codec_, {.direction = CodecDirection::kEncode,
-                                 .input_bytes = raw,
-                                 .output_bytes = encode.bytes(),
-                                 .took = took});
+    core_.metrics.Coded(chosen_.codec, {.direction = CodecDirection::kEncode,
+                                        .input_bytes = raw,
+                                        .output_bytes = encode.bytes(),
+                                        .took = took});
     core_.metrics.raw_fallbacks->Increment(encode.raw_fallback_layers());
     core_.codec.encode.Observe(raw, took);
   }
@@ -320,7 +316,7 @@ void PutOperation::SendBatch(size_t index) {
     block->set_position(static_cast<uint32_t>(position));
     block->set_content_id(request_.content_id.bytes.data(), ContentId::kBytes);
   }
-  body.set_codec(codec_);
+  body.set_codec(chosen_.codec);
   body.set_group_mask(group_mask_);
   body.set_shards(request_.ns->spec().head_shards);
   body.set_first_shard(scope_->view.first_shard);

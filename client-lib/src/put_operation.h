@@ -9,6 +9,7 @@
 
 #include "client-lib/src/operation.h"
 #include "client-lib/src/part_encode.h"
+#include "client-lib/src/policy.h"
 #include "client-lib/src/wire_span.h"
 #include "proto/tokura.pb.h"
 
@@ -132,8 +133,7 @@ class PutOperation final : public Operation {
   Task released_;
   ClientCore::PutCallback stored_;
   std::shared_ptr<EncodeScope> scope_;
-  std::string codec_;
-  kernels::EncodeOptions::Record record_ = kernels::EncodeOptions::Record::kMeasure;
+  Encoding chosen_;
   uint32_t group_mask_ = 0;
   std::vector<size_t> bytes_max_;  // of a part, by group
   NodeLink* maybe_link_ = nullptr;

@@ -36,9 +36,8 @@ class GetHandle {
 // client-lib/examples/share_prefix.cc.
 class Client {
  public:
-  // INVALID_ARGUMENT: an option or address; UNAVAILABLE: the transport does not start;
-  // RESOURCE_EXHAUSTED: registration. Nodes need not be reachable; connections are made in the
-  // background.
+  // As ClientCore::Create, and UNAVAILABLE: the transport does not start. Nodes need not be
+  // reachable; connections are made in the background.
   static absl::StatusOr<std::unique_ptr<Client>> Create(
       ClientOptions options, std::shared_ptr<prometheus::Registry> metrics = nullptr);
   virtual ~Client() = default;

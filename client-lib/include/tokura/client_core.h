@@ -50,7 +50,10 @@ class ClientCore {
   using RemoveCallback = absl::AnyInvocable<void(RemoveResult)>;
   using StatCallback = absl::AnyInvocable<void(std::vector<absl::StatusOr<NodeStat>>)>;
 
-  // INVALID_ARGUMENT: an option or address; RESOURCE_EXHAUSTED: the ring could not be registered.
+  // Reads the options' model profiles. INVALID_ARGUMENT: an option, an address, or a file that is
+  // no profile; FAILED_PRECONDITION: a profile of another version; DATA_LOSS: a damaged one;
+  // NOT_FOUND, UNAVAILABLE: one that cannot be read (the message names the file);
+  // RESOURCE_EXHAUSTED: the ring could not be registered, or too many profiles.
   static absl::StatusOr<std::unique_ptr<ClientCore>> Create(Dependencies dependencies,
                                                             ClientOptions options,
                                                             ClientPlantedBugs bugs = {});

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
+#include "common/profile_paths.h"
 #include "common/time.h"
 #include "kernels/kv_view.h"
 #include "kernels/part.h"
@@ -49,6 +50,13 @@ struct ClientOptions {
   Duration breaker_backoff_min = std::chrono::milliseconds(100);
   Duration breaker_backoff_max = std::chrono::milliseconds(2000);
   std::string ingest_codec = "kivi4";  // where no policy of a coordinator says otherwise
+  // Model profiles, read when the client is made; one that cannot be used is an error then. Blocks
+  // are put with the first that fits their namespace: the model's name and every layer group are
+  // the same. It gives codecs what they need, and the queries that errors are measured with.
+  // Without one that fits, errors are judged by the block's own keys, and codecs that need one are
+  // refused. Blocks that need one to be decoded are got with the very one, whichever it is; where
+  // that is not among these they are misses.
+  ProfilePaths profiles;
   // Let forms judged by their own keys meet a stated max_error; where there is a policy, it has to
   // allow that too.
   bool accept_proxy_error = false;
@@ -176,9 +184,11 @@ struct GetResult {
 };
 
 struct PutOptions {
-  std::optional<std::string> codec;  // default: the policy's, else ingest_codec
-  uint32_t first_block = 0;          // of the chain
-  uint32_t blocks = 0;               // 0: all complete blocks that the view covers
+  // Default: the policy's, else ingest_codec, also where the policy's is unknown here or needs a
+  // model profile and none fits.
+  std::optional<std::string> codec;
+  uint32_t first_block = 0;  // of the chain
+  uint32_t blocks = 0;       // 0: all complete blocks that the view covers
   // Total; default: progress_timeout plus twice the predicted encoding and transfer. A put ends
   // earlier when its node makes no progress for progress_timeout while it has everything it needs,
   // since another node's copy would have to be encoded from the start; put again when time is left.
@@ -191,8 +201,9 @@ struct PutOptions {
 
 struct PutResult {
   // OK: stored (or held already); CANCELLED: never visible; RESOURCE_EXHAUSTED: the node has no
-  // room; UNKNOWN or DEADLINE_EXCEEDED: all of the block was offered and the node's answer did not
-  // come, so it may be stored, and then with the right bytes.
+  // room; FAILED_PRECONDITION: the codec needs a model profile, and none here fits; UNKNOWN or
+  // DEADLINE_EXCEEDED: all of the block was offered and the node's answer did not come, so it may
+  // be stored, and then with the right bytes.
   std::vector<absl::Status> blocks;
   uint64_t bytes_moved = 0;
   uint64_t bytes_logical = 0;

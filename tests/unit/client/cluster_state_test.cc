@@ -259,10 +259,12 @@ TEST_F(PolicyTest, GivesCodecAndLifetimeOfPutsThatNameNone) {
   EXPECT_EQ(Put(MakeChain(*ns_, 2, 2), source.View(), options).stored(), 2u);
   EXPECT_EQ(nodes_[0]->puts.back().codec(), "kivi4");
   // A codec of a newer software, and a rule for others, change nothing.
+  ExpectWarnings();
   rule.set_ingest_codec("from-the-future");
   SetRule(rule);
   EXPECT_EQ(Put(MakeChain(*ns_, 2, 3), source.View()).stored(), 2u);
   EXPECT_EQ(nodes_[0]->puts.back().codec(), "raw");
+  EXPECT_EQ(Metric("tokura_client_policy_codec_unusable_total"), 1);
   rule.set_ingest_codec("int8");
   rule.set_model("another");
   SetRule(rule);
