@@ -32,7 +32,7 @@ extern "C" {
 
 /* major * 1000 + minor. Of one major version, a program runs with any library whose minor is not
  * lower than the one it was compiled with. */
-#define TOKURA_ABI_VERSION 1000
+#define TOKURA_ABI_VERSION 1001
 #define TOKURA_FOREVER INT64_MAX
 #define TOKURA_KEY_BYTES 16
 #define TOKURA_FINGERPRINT_BYTES 32
@@ -274,6 +274,11 @@ typedef struct tokura_client_options {
   int64_t breaker_backoff_min_ns; /* 100 ms */
   int64_t breaker_backoff_max_ns; /* 2 s */
   int64_t spin_ns;                /* 50 us before sleeping */
+  /* Since 1001: model profiles, read when the client is made. Blocks are put with the first that
+   * fits their model; blocks that need one that is not here are misses (TOKURA_NOT_FOUND). */
+  const char* const* profiles; /* [profiles_count] files, used in this order */
+  size_t profiles_count;
+  const char* profile_dir; /* NULL: none; all its *.profile follow, by name */
 } tokura_client_options;
 tokura_code tokura_client_options_init(tokura_client_options* options, size_t struct_size);
 
@@ -281,7 +286,8 @@ tokura_code tokura_client_options_init(tokura_client_options* options, size_t st
  * One per process is enough. INVALID_ARGUMENT: an option or address; UNAVAILABLE: the transport
  * does not start; RESOURCE_EXHAUSTED: memory cannot be registered; FAILED_PRECONDITION: the UCX
  * that was loaded is not the one built for, or this process was forked from one that had made a
- * client (fork first). */
+ * client (fork first). A profile that cannot be used: INVALID_ARGUMENT, FAILED_PRECONDITION
+ * (another version), DATA_LOSS, NOT_FOUND or UNAVAILABLE, with the file's name. */
 tokura_client* tokura_client_create(const tokura_client_options* options, tokura_error* error);
 /* Cancel and end every operation, then disconnect: when this returns no view is read or written any
  * more. Operations that were not freed stay readable. Not from a callback. In a forked child it

@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -435,6 +436,9 @@ def test_nodes_can_be_changed(node: Server, namespace: tokura.Namespace) -> None
         {"ring_bytes": -1},
         {"ring_bytes": 1},
         {"wake": "never"},
+        {"profile_dir": "/nowhere"},
+        {"profiles": ["/dev/null"]},
+        {"profiles": "one.profile"},
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object]) -> None:
@@ -442,6 +446,26 @@ def test_bad_options_are_refused(options: dict[str, object]) -> None:
         tokura.Client(**options)  # type: ignore[arg-type]
     assert caught.value.code is not tokura.StatusCode.INTERNAL
     assert caught.value.message
+
+
+@pytest.mark.parametrize("option", ["profile_dir", "profiles"])
+def test_profiles_that_cannot_be_used_are_named(tmp_path: Path, option: str) -> None:
+    damaged = tmp_path / "damaged.profile"
+    damaged.write_bytes(b"TOKURAPF" + bytes(200))
+    value = tmp_path if option == "profile_dir" else [damaged]
+    with pytest.raises(tokura.TokuraError) as caught:
+        tokura.Client(**{option: value})  # type: ignore[arg-type]
+    assert str(damaged) in caught.value.message
+
+
+def test_a_codec_that_needs_a_profile_is_refused_with_the_reason(
+    client: tokura.Client, namespace: tokura.Namespace, tokens: np.ndarray
+) -> None:
+    chain = tokura.TokenChain(namespace, tokens)
+    result = client.put(namespace, chain, Memory(len(tokens), 1).view(), codec="qserve4")
+    for status in result.statuses:
+        assert status.code is tokura.StatusCode.FAILED_PRECONDITION
+        assert "needs a model profile" in status.message
 
 
 def test_options_are_keywords() -> None:

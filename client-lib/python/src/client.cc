@@ -61,19 +61,22 @@ tokura_accept_options MakeAccept(const Client::Accept& accept) {
 
 }  // namespace
 
-Client::Client(const std::vector<std::string>& coordinators, const std::vector<std::string>& nodes,
-               const Texts& texts, const Counts& counts, const Flags& flags,
-               const Durations& durations) {
+Client::Client(const Servers& servers, const Texts& texts, const Profiles& profiles,
+               const Counts& counts, const Flags& flags, const Durations& durations) {
   tokura_client_options options;
   tokura_client_options_init(&options, sizeof(options));
-  const std::vector<const char*> coordinator_list = Pointers(coordinators);
-  const std::vector<const char*> node_list = Pointers(nodes);
+  const std::vector<const char*> coordinator_list = Pointers(std::get<0>(servers));
+  const std::vector<const char*> node_list = Pointers(std::get<1>(servers));
+  const std::vector<const char*> profile_list = Pointers(std::get<0>(profiles));
   options.coordinators = coordinator_list.data();
   options.coordinators_count = coordinator_list.size();
   options.nodes = node_list.data();
   options.nodes_count = node_list.size();
   options.name = std::get<0>(texts).c_str();
   options.ingest_codec = std::get<1>(texts).c_str();
+  options.profiles = profile_list.data();
+  options.profiles_count = profile_list.size();
+  options.profile_dir = std::get<1>(profiles).c_str();
   std::tie(options.ring_bytes, options.window_bytes, options.part_bytes_max,
            options.inline_decode_bytes, options.codec_threads, options.operations_max,
            options.sink_tokens) = counts;
@@ -198,10 +201,9 @@ nb::bytes Client::MetricsText() const {
 
 void BindClient(nb::module_& module) {
   nb::class_<Client>(module, "Client")
-      .def(nb::init<const std::vector<std::string>&, const std::vector<std::string>&,
-                    const Client::Texts&, const Client::Counts&, const Client::Flags&,
-                    const Client::Durations&>(),
-           nb::arg("coordinators"), nb::arg("nodes"), nb::arg("texts"), nb::arg("counts"),
+      .def(nb::init<const Client::Servers&, const Client::Texts&, const Client::Profiles&,
+                    const Client::Counts&, const Client::Flags&, const Client::Durations&>(),
+           nb::arg("servers"), nb::arg("texts"), nb::arg("profiles"), nb::arg("counts"),
            nb::arg("flags"), nb::arg("durations"))
       .def("close", &Client::Close)
       .def_prop_ro("closed", &Client::closed)

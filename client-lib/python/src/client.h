@@ -19,7 +19,10 @@ namespace tokura::python {
 // does so without it. Options come as tuples: the Python package gives them names and defaults.
 class Client {
  public:
-  using Texts = std::tuple<std::string, std::string>;  // name, ingest_codec
+  // coordinators, nodes
+  using Servers = std::tuple<std::vector<std::string>, std::vector<std::string>>;
+  using Texts = std::tuple<std::string, std::string>;                  // name, ingest_codec
+  using Profiles = std::tuple<std::vector<std::string>, std::string>;  // files, directory or ""
   // ring_bytes, window_bytes, part_bytes_max, inline_decode_bytes, codec_threads, operations_max,
   // sink_tokens
   using Counts = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t>;
@@ -37,8 +40,8 @@ class Client {
   using PutRange = std::tuple<uint32_t, uint32_t, int64_t>;  // first_block, blocks, deadline
   using PutChoice = std::tuple<std::optional<std::string>, std::optional<nanobind::bytes>>;
 
-  Client(const std::vector<std::string>& coordinators, const std::vector<std::string>& nodes,
-         const Texts& texts, const Counts& counts, const Flags& flags, const Durations& durations);
+  Client(const Servers& servers, const Texts& texts, const Profiles& profiles, const Counts& counts,
+         const Flags& flags, const Durations& durations);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   ~Client() { Close(); }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import weakref
 from collections.abc import Sequence
@@ -145,6 +146,8 @@ class Client:
         breaker_backoff_min: float = 0.1,
         breaker_backoff_max: float = 2.0,
         ingest_codec: str = "kivi4",
+        profile_dir: str | os.PathLike[str] | None = None,
+        profiles: Sequence[str | os.PathLike[str]] = (),
         accept_proxy_error: bool = False,
         sink_tokens: int = 4,
         wake: Literal["sleep", "spin"] = "sleep",
@@ -166,17 +169,23 @@ class Client:
         inline_decode_bytes: gets up to this raw size are decoded on the progress thread.
         progress_timeout: an operation without progress for so long ends.
         ingest_codec: where no policy of a coordinator says otherwise.
+        profile_dir, profiles: model profiles (``tokura profile``), a directory of *.profile and
+            files. Blocks are put with the first that fits their model, of the files first. Blocks
+            that need one that is not here are misses.
         accept_proxy_error: let forms judged by their own keys meet a stated max_error.
         sink_tokens: first tokens of a sequence that are kept raw.
         wake, spin: how the progress thread waits, and how long it spins before it sleeps.
 
         InvalidArgument: an option or address; Unavailable: the transport does not start;
         ResourceExhausted: memory cannot be registered; FailedPrecondition: another UCX was loaded,
-        or the process was forked from one with a client.
+        or the process was forked from one with a client. A profile that cannot be used is an error
+        with the file's name.
         """
         for addresses in (coordinators, nodes):
             if isinstance(addresses, str):
                 raise invalid(f"{addresses!r} is one address; give a list of them")
+        if isinstance(profiles, str | os.PathLike):
+            raise invalid(f"{profiles!r} is one profile; give a list of them")
         if wake not in _WAKES:
             raise invalid(f"wake is {wake!r}, not sleep or spin")
         durations = (
@@ -193,9 +202,9 @@ class Client:
         if min(counts) < 0:
             raise invalid("sizes and counts are not negative")
         self._core = _core.Client(
-            list(coordinators),
-            list(nodes),
+            (list(coordinators), list(nodes)),
             (name, ingest_codec),
+            ([os.fspath(file) for file in profiles], os.fspath(profile_dir or "")),
             counts,
             (accept_proxy_error, _WAKES[wake]),
             durations,

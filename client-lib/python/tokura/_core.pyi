@@ -126,9 +126,9 @@ class Operation:
 class Client:
     def __init__(
         self,
-        coordinators: list[str],
-        nodes: list[str],
+        servers: tuple[list[str], list[str]],
         texts: tuple[str, str],
+        profiles: tuple[list[str], str],
         counts: tuple[int, ...],
         flags: tuple[bool, bool],
         durations: tuple[int, ...],

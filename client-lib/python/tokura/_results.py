@@ -180,8 +180,8 @@ class GetResult(_BlocksResult):
 @final
 class PutResult(_BlocksResult):
     """Result of one put. OK: stored, or held already; CANCELLED: never visible; RESOURCE_EXHAUSTED:
-    the node has no room; UNKNOWN or DEADLINE_EXCEEDED: may be stored, and then with the right
-    bytes."""
+    the node has no room; FAILED_PRECONDITION: the codec needs a model profile, and none here fits;
+    UNKNOWN or DEADLINE_EXCEEDED: may be stored, and then with the right bytes."""
 
     @property
     def stored(self) -> int:

@@ -64,6 +64,9 @@ absl::Status CheckNotNull(const void* pointer, const char* name);
 // grows gets a specialisation with what it was.
 template <typename T>
 inline constexpr size_t kFirstBytes = sizeof(T);
+template <>
+inline constexpr size_t kFirstBytes<tokura_client_options> = offsetof(tokura_client_options,
+                                                                      profiles);
 
 // Whether `bytes` can be the size of a caller's T. INVALID_ARGUMENT says how to set it up.
 absl::Status CheckStructSize(size_t bytes, size_t first_bytes, const char* name);

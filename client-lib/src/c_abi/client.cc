@@ -71,6 +71,9 @@ absl::StatusOr<ClientOptions> ReadOptions(const tokura_client_options* theirs) {
   ours.operations_max = options.operations_max;
   ours.sink_tokens = options.sink_tokens;
   ours.accept_proxy_error = options.accept_proxy_error != 0;
+  TOKURA_ASSIGN_OR_RETURN(ours.profiles.files,
+                          ReadList(options.profiles, options.profiles_count, "profiles"));
+  ours.profiles.directory = options.profile_dir == nullptr ? "" : options.profile_dir;
   ours.wake = options.wake_spin != 0 ? ClientOptions::Wake::kSpin : ClientOptions::Wake::kSleep;
   TOKURA_RETURN_IF_ERROR(ReadDurations(options, &ours));
   return ours;

@@ -415,6 +415,10 @@ class Start(ContractCase):
         self.assertEqual(arguments["ring_bytes"], 32 << 20)
         self.assertNotIn("codec_threads", arguments)
         self.assertNotIn("tenant", arguments)
+        self.assertNotIn("profile_dir", arguments)
+        options = parse_options({"nodes": "a:1", "profile-dir": "/p", "profiles": "a.profile, b.profile"})
+        self.assertEqual(options.client_arguments()["profile_dir"], "/p")
+        self.assertEqual(options.client_arguments()["profiles"], ("a.profile", "b.profile"))
 
     def test_wrong_options_are_refused_by_name(self):
         from tokura.vllm.options import parse_options

@@ -1,6 +1,7 @@
 // The C ABI without servers: handles, arguments, operations that find nobody.
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -220,6 +221,36 @@ TEST_F(CAbi, ClientsRefuseWhatTheyCannotBe) {
   options.struct_size = 3;
   EXPECT_EQ(tokura_client_create(&options, &error_), nullptr);
   ExpectInvalid("struct_size 3");
+}
+
+TEST_F(CAbi, ClientsRefuseProfilesThatCannotBeUsed) {
+  tokura_client_options options;
+  tokura_client_options_init(&options, sizeof(options));
+  options.profile_dir = "/nowhere/profiles";
+  EXPECT_EQ(tokura_client_create(&options, &error_), nullptr);
+  EXPECT_EQ(error_.code, TOKURA_NOT_FOUND);
+  EXPECT_NE(std::string(error_.message).find("/nowhere/profiles"), std::string::npos);
+  const char* const files[] = {"/dev/null"};
+  tokura_client_options_init(&options, sizeof(options));
+  options.profiles = files;
+  options.profiles_count = 1;
+  EXPECT_EQ(tokura_client_create(&options, &error_), nullptr);
+  ExpectInvalid("/dev/null");
+  options.profiles = nullptr;
+  EXPECT_EQ(tokura_client_create(&options, &error_), nullptr);
+  ExpectInvalid("profiles is NULL");
+}
+
+TEST_F(CAbi, TakesClientOptionsOfTheFirstVersion) {
+  constexpr size_t kFirst = offsetof(tokura_client_options, profiles);
+  tokura_client_options options;
+  std::memset(&options, 0x5a, sizeof(options));
+  ASSERT_EQ(tokura_client_options_init(&options, kFirst), TOKURA_OK);
+  EXPECT_EQ(options.profiles_count, size_t{0x5a5a5a5a5a5a5a5a}) << "not the older caller's memory";
+  tokura_client* const client = tokura_client_create(&options, &error_);
+  ASSERT_NE(client, nullptr) << error_.message;
+  tokura_client_free(client);
+  EXPECT_EQ(tokura_client_options_init(&options, kFirst - 1), TOKURA_INVALID_ARGUMENT);
 }
 
 TEST_F(CAbi, ReadinessSaysWhyNot) {

@@ -38,6 +38,8 @@ class Options:
     breaker_backoff_min: float | None = None
     breaker_backoff_max: float | None = None
     ingest_codec: str | None = None
+    profile_dir: str | None = None
+    profiles: tuple[str, ...] | None = None
     accept_proxy_error: bool | None = None
     sink_tokens: int | None = None
     wake: str | None = None
@@ -103,7 +105,7 @@ _DURATIONS = frozenset(
         "connect_wait",
     }
 )
-_LISTS = frozenset({"coordinators", "nodes"})
+_LISTS = frozenset({"coordinators", "nodes", "profiles"})
 _INTEGERS = frozenset(
     {
         "codec_threads",
