@@ -13,6 +13,7 @@
 #include "common/config.h"
 #include "common/log.h"
 #include "common/port_file.h"
+#include "common/profile_paths.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
 
@@ -149,6 +150,7 @@ void AddOptions(OptionTable& options, Flags& flags) {
   options.AddBytes("gpu-bytes", &flags.gpu_bytes, "GPU memory for blocks (not in this version)");
   options.AddBool("allow-unauthenticated", &flags.allow_unauthenticated,
                   "listen beyond loopback although clients are not authenticated");
+  AddProfileOptions(&options, &flags.node.profiles);
   AddLimits(options, flags);
   options.AddExample("tokura-node --host-bytes 4GiB --listen 127.0.0.1:7421 --admin 127.0.0.1:7422",
                      "a node with 4 GiB for blocks, metrics on port 7422");

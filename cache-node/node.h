@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/executor.h"
 #include "common/net/transport.h"
+#include "common/profile_paths.h"
 #include "common/random.h"
 #include "common/time.h"
 
@@ -44,6 +45,9 @@ struct NodeOptions {
   Duration dead_after = std::chrono::milliseconds(1000);
   Duration drain_timeout = std::chrono::seconds(5);
   bool verify_on_put = true;
+  // Model profiles that the process reads and names under /version; one that cannot be used keeps
+  // it from starting. Storing and serving blocks takes none: their bytes are not decoded here.
+  ProfilePaths profiles;
   uint64_t incarnation = 0;  // 0: the clock's microseconds since the epoch
   // Coordinators to register with; none: the node is found by its address only.
   std::vector<net::Address> coordinators;

@@ -22,11 +22,18 @@
 #include "common/net/ucx_transport.h"
 #include "common/status_macros.h"
 #include "kernels/part.h"
+#include "kernels/profile_store.h"
 
 namespace tokura::node {
 namespace {
 
-std::string VersionJson(const net::Transport& transport, const NodeOptions& options) {
+std::string VersionJson(const net::Transport& transport, const NodeOptions& options,
+                        const kernels::ProfileStore& profiles) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& profile : profiles.profiles()) {
+    list.push_back(
+        {{"id", kernels::ProfileIdText(profile->id())}, {"model", profile->data().model}});
+  }
   const nlohmann::json version = {
       {"tokura", GetBuildInfo().version},
       {"commit", GetBuildInfo().commit},
@@ -36,8 +43,10 @@ std::string VersionJson(const net::Transport& transport, const NodeOptions& opti
       {"transport_version", transport.version()},
       {"node", options.name},
       {"incarnation", options.incarnation},
+      {"profiles", list},
   };
-  return version.dump();
+  // A model's name is whatever bytes its profile has.
+  return version.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // Run `task` on the transport's thread and wait for what it returns.
@@ -68,6 +77,7 @@ class NodeProcessImpl final : public NodeProcess {
   // What the admin server asks of a node that may not be there yet. Any thread.
   absl::Status AskNode(absl::Status (Node::*question)() const) const;
 
+  std::shared_ptr<const kernels::ProfileStore> profiles_;  // owners: this alone
   std::shared_ptr<prometheus::Registry> registry_;  // owners: this, the node, the admin server
   std::unique_ptr<net::UcxContext> ucx_;
   std::vector<std::unique_ptr<net::UcxTransport>> transports_;
@@ -81,6 +91,7 @@ class NodeProcessImpl final : public NodeProcess {
 
 absl::Status NodeProcessImpl::Init(NodeOptions options, std::function<void()> maybe_on_failure) {
   TOKURA_RETURN_IF_ERROR(ValidateNodeOptions(options));
+  TOKURA_ASSIGN_OR_RETURN(profiles_, kernels::ProfileStore::Load(options.profiles));
   if (options.incarnation == 0) {
     options.incarnation = SystemClock().WallMicros();
   }
@@ -120,7 +131,7 @@ absl::Status NodeProcessImpl::StartAdmin(const NodeOptions& options) {
   admin.registry = registry_;
   admin.healthy = [this] { return AskNode(&Node::Healthy); };
   admin.ready = [this] { return AskNode(&Node::Ready); };
-  admin.version_json = VersionJson(*transports_.front(), options);
+  admin.version_json = VersionJson(*transports_.front(), options, *profiles_);
   TOKURA_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
   addresses_.admin = admin_->address();
   return absl::OkStatus();

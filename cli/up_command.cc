@@ -10,6 +10,7 @@
 #include "common/config.h"
 #include "common/net/transport.h"
 #include "common/port_file.h"
+#include "common/profile_paths.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
 #include "coordinator/coordinator.h"
@@ -127,6 +128,7 @@ int RunUp(const std::vector<std::string>& args) {
                     "write the addresses to this file when ready, NAME=HOST:PORT a line");
   options.AddString("name", &flags.node.name, "of the node; at most one is up under a name");
   options.AddInt("io-threads", &flags.node.io_threads, "threads for clients' connections");
+  AddProfileOptions(&options, &flags.node.profiles);
   options.AddBool("allow-unauthenticated", &flags.allow_unauthenticated,
                   "listen beyond loopback although clients are not authenticated");
   options.AddExample("tokura up --host-bytes 4GiB --listen 127.0.0.1:7421",
