@@ -1,5 +1,6 @@
 #include "cli/codec_commands.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -44,6 +45,26 @@ std::string EvaluationText(const CodecEvaluation& e) {
   return text;
 }
 
+// Who needs a model profile for the codec, for people and in JSON.
+struct ProfileTexts {
+  const char* text;
+  const char* json;
+};
+ProfileTexts ProfileTextsOf(const kernels::CodecPreset& preset) {
+  using Use = kernels::ProfileUse;
+  switch (std::max(kernels::UsesProfile(preset.k), kernels::UsesProfile(preset.v))) {
+    case Use::kNone:
+      return {"-", "none"};
+    case Use::kOptional:
+      return {"may have one", "optional"};
+    case Use::kToEncode:
+      return {"to write", "encode"};
+    case Use::kToDecode:
+      return {"to write and read", "decode"};
+  }
+  return {"", ""};
+}
+
 }  // namespace
 
 int RunCodecList(const std::vector<std::string>& args) {
@@ -58,22 +79,28 @@ int RunCodecList(const std::vector<std::string>& args) {
   if (const auto outcome = options.Parse(args); !outcome.run) {
     return outcome.exit_code;
   }
-  TextTable table({{"codec"}, {"bits/element", TextTable::Align::kRight}, {"K"}, {"V"}});
+  TextTable table(
+      {{"codec"}, {"bits/element", TextTable::Align::kRight}, {"needs a profile"}, {"K"}, {"V"}});
   Json codecs = Json::array();
   for (const kernels::CodecPreset& preset : kernels::CodecPresets()) {
     const double bits =
         kernels::BitsPerElement(preset, kListHeadDim, kListBlockTokens, DType::kFloat16);
-    table.AddRow({std::string(preset.name), FixedPoint(bits, 2), std::string(preset.k_text),
-                  std::string(preset.v_text)});
+    const ProfileTexts profile = ProfileTextsOf(preset);
+    table.AddRow({std::string(preset.name), FixedPoint(bits, 2), profile.text,
+                  std::string(preset.k_text), std::string(preset.v_text)});
     codecs.push_back({{"name", preset.name},
                       {"k", preset.k_text},
                       {"v", preset.v_text},
+                      {"profile", profile.json},
                       {"bits_per_element_d128", bits}});
   }
   const Output output(json_path);
   output.Print(table.ToString());
   output.Print("(bits of a 64-token float16 block with head size 128; K+V mixes two of them)\n");
   const std::string isa(kernels::IsaName(kernels::ActiveIsa()));
+  output.Print(
+      "(profiles are made by `tokura profile` and given with --profile or --profile-dir; where a "
+      "codec\n may have one, readers need the one that the writer had)\n");
   output.Print(absl::StrCat("(instruction set here: ", isa, ")\n"));
   const absl::Status written = output.WriteJson(Json{{"codecs", codecs}, {"instruction_set", isa}});
   return written.ok() ? kExitOk : Fail("codec list", written);

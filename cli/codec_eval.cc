@@ -251,7 +251,11 @@ Json ToJson(const CodecEvaluation& evaluation) {
     return Json{{"mean", e.Mean()}, {"max", e.Max()}, {"per_layer", e.per_layer}};
   };
   Json declared = errors(evaluation.declared_error);
-  declared["profile"] = evaluation.profile;
+  // As text: readers of JSON lose digits of so large a number.
+  declared["profile"] = nullptr;
+  if (evaluation.profile != 0) {
+    declared["profile"] = kernels::ProfileIdText(evaluation.profile);
+  }
   declared["bound_share"] = BoundShare(evaluation);
   return Json{{"codec", evaluation.codec},
               {"bits_per_element", evaluation.bits_per_element},

@@ -19,6 +19,7 @@
 #include "cli/paths.h"
 #include "cli/table.h"
 #include "common/config.h"
+#include "common/profile_paths.h"
 #include "common/status_macros.h"
 #include "kernels/codec.h"
 
@@ -34,6 +35,7 @@ struct DemoFlags {
   std::string codec = "kivi4";
   std::string data;
   int64_t block_tokens = 16;
+  ProfilePaths profiles;
   std::string json_path;
 };
 
@@ -114,6 +116,12 @@ class RoundRunner {
     if (file != kPrefix) {
       command.insert(command.end(),
                      {"--prefix", absl::StrCat(flags_.data, "/", kPrefix, ".kvcap")});
+    }
+    for (const std::string& profile : flags_.profiles.files) {
+      command.insert(command.end(), {"--profile", profile});
+    }
+    if (!flags_.profiles.directory.empty()) {
+      command.insert(command.end(), {"--profile-dir", flags_.profiles.directory});
     }
     return ChildProcess::Start({.command = command, .error_path = scratch_.File(name + ".log")});
   }
@@ -218,7 +226,7 @@ std::string SharedText(const DemoRound& round) {
       BytesText(totals.bytes_moved),
       " were moved.\n   Private raw copies in every worker would take ",
       BytesText(totals.bytes_private), ", ", ratio(totals.bytes_private, totals.bytes_stored),
-      " as much, and ", totals.tokens_hit, " tokens would be computed again.\n\n");
+      " as much,\n   and ", totals.tokens_hit, " tokens would be computed again.\n\n");
 }
 
 std::string LossText(const std::string& lost, const DemoRound& round) {
@@ -227,14 +235,18 @@ std::string LossText(const std::string& lost, const DemoRound& round) {
                       "   what survived can be seen.)\n\n",
                       RoundTable(round), "\n   ", Totals(round).tokens_hit,
                       " tokens from the cache, ", round.errors,
-                      " errors: a prefix counts up to its first gap, the rest costs more, and no\n"
-                      "   request fails.\n\n");
+                      " errors: a prefix counts up to its first gap, the rest is\n"
+                      "   computed again, and no request fails.\n\n");
 }
 
 std::string ReturnText(const std::string& lost, const DemoRound& round) {
   return absl::StrCat("3. ", lost,
                       " comes back, empty. The same requests fill it again and use it.\n\n",
-                      RoundTable(round), "\n");
+                      RoundTable(round),
+                      "\n   Round 1 stored the ends of the requests, too, so each finds more of "
+                      "its tokens. Queries\n"
+                      "   look at the latest tokens most, and these are compressed now: hence the "
+                      "larger error.\n\n");
 }
 
 std::string RestartText(const DemoRound& round) {
@@ -372,6 +384,7 @@ int RunDemo(const std::vector<std::string>& args) {
   options.AddString("codec", &flags.codec, "codec to store in (tokura codec list)");
   options.AddString("data", &flags.data, "directory with the captures; empty: tests/data/kv");
   options.AddInt("block-tokens", &flags.block_tokens, "tokens per block");
+  AddProfileOptions(&options, &flags.profiles);
   options.AddString("json", &flags.json_path, "write the result to this file; - for stdout alone");
   options.AddExample("tokura demo", "takes a few seconds, needs nothing else running");
   options.AddExample("tokura demo --codec raw --json -", "exact KV, figures as JSON");

@@ -134,6 +134,7 @@ absl::StatusOr<DemoRequest> Work(const KvFlags& flags, const std::string& name,
   options.coordinators = flags.coordinators;
   options.name = name;
   options.ingest_codec = flags.codec;
+  options.profiles = flags.profiles;
   options.progress_timeout = kProgressTimeout;
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(std::move(options)));
   // Workers connect when they start, long before their first request. Without a cache there is
@@ -226,6 +227,7 @@ int RunDemoWorker(const std::vector<std::string>& args) {
   options.AddString("prefix", &flags.prefix_path, "capture that comes before it");
   options.AddString("codec", &flags.codec, "codec to store in");
   options.AddInt("block-tokens", &flags.block_tokens, "tokens per block");
+  AddProfileOptions(&options, &flags.profiles);
   options.AddDuration("timeout", &flags.timeout, "longest wait for a connection");
   options.AddString("name", &name, "of the request");
   options.AddBool("store", &store, "put the blocks that were not in the cache");

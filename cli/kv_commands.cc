@@ -45,6 +45,15 @@ int Finish(const char* command, const KvFlags& flags, const KvReport& report,
   return written.ok() ? kExitOk : Fail(command, written);
 }
 
+// A line for each reason.
+std::string ReasonsText(const KvReport& report) {
+  std::string text;
+  for (const std::string& reason : report.reasons) {
+    absl::StrAppend(&text, "  why not: ", reason, "\n");
+  }
+  return text;
+}
+
 // Which leading blocks are held, in whatever form; leaves the evictor's view of them as it is.
 absl::StatusOr<Match> LookUpHeld(Client* client, const KvFlags& flags, const KvSequence& sequence) {
   LookupOptions options;
@@ -98,6 +107,7 @@ absl::StatusOr<KvReport> Put(const KvFlags& flags) {
   for (const absl::Status& status : result.blocks) {
     Count(status, &report.status);
   }
+  report.reasons = ReasonsOf(result.blocks);
   return report;
 }
 
@@ -139,8 +149,39 @@ std::string DifferenceText(const Capture& capture, const Capture& got) {
                       ", values ", FixedPoint(v.Relative(), 5), "\n");
 }
 
+// What the blocks that were got declare: the mean of their errors, and how many are judged by their
+// own keys.
+struct DeclaredError {
+  double mean = 0;
+  uint64_t proxies = 0;
+};
+
+DeclaredError DeclaredBy(const GetResult& got) {
+  DeclaredError declared;
+  size_t count = 0;
+  for (size_t i = 0; i < got.blocks.size(); ++i) {
+    if (got.blocks[i].ok()) {
+      declared.mean += got.declared_error[i];
+      declared.proxies += got.proxy_error[i] ? 1 : 0;
+      ++count;
+    }
+  }
+  declared.mean /= static_cast<double>(std::max<size_t>(count, 1));
+  return declared;
+}
+
+std::string DeclaredText(const DeclaredError& declared) {
+  return absl::StrCat(
+      "declared attention error of a block, mean: ", FixedPoint(declared.mean, 5),
+      declared.proxies == 0
+          ? ""
+          : absl::StrCat(", judged by its own keys (no profile) in ", declared.proxies, " of them"),
+      "\n");
+}
+
 struct GetOutcome {
   KvReport report;
+  DeclaredError declared;
   std::string difference;  // for people; empty when nothing was found
 };
 
@@ -166,6 +207,8 @@ absl::StatusOr<GetOutcome> Get(const KvFlags& flags, const std::string& out_path
     report.bytes_stored += result.blocks[i].ok() ? match.stored_bytes[i] : 0;
   }
   Count(absl::NotFoundError(""), &report.status, report.blocks - result.blocks.size());
+  report.reasons = ReasonsOf(result.blocks);
+  outcome.declared = DeclaredBy(result);
   if (report.hit == 0) {
     return out_path.empty() ? absl::StatusOr<GetOutcome>(outcome)
                             : absl::NotFoundError(
@@ -284,6 +327,7 @@ int RunPut(const std::vector<std::string>& args) {
   KvFlags flags;
   OptionTable options("tokura put", "Store the complete blocks of a captured sequence.");
   flags.AddTo(&options, KvFlags::Kv::kRequired);
+  AddProfileOptions(&options, &flags.profiles);
   options.AddExample(absl::StrCat("tokura put", kExampleFlags, " --block-tokens 16"),
                      "store 16 blocks in the default codec");
   if (const auto outcome = options.Parse(args); !outcome.run) {
@@ -296,7 +340,8 @@ int RunPut(const std::vector<std::string>& args) {
   const int exit_code =
       Finish("put", flags, *report,
              absl::StrCat("put ", report->blocks, " blocks: ", StatusText(report->status), "; ",
-                          report->hit, " were held before; now ", Sizes(*report), "\n"));
+                          report->hit, " were held before; now ", Sizes(*report), "\n",
+                          ReasonsText(*report)));
   const auto ok = report->status.find("OK");
   const bool stored = ok != report->status.end() && ok->second == report->blocks;
   return exit_code == kExitOk && !stored && report->blocks > 0 ? kExitFailed : exit_code;
@@ -308,6 +353,7 @@ int RunGet(const std::vector<std::string>& args) {
   OptionTable options("tokura get",
                       "Fetch the longest prefix of a captured sequence's tokens that is held.");
   flags.AddTo(&options, KvFlags::Kv::kRequired);
+  AddProfileOptions(&options, &flags.profiles);
   options.AddString("out", &out_path, "write what was got as a capture");
   options.AddExample(absl::StrCat("tokura get", kExampleFlags, " --out got.kvcap"),
                      "fetch, decode and write it");
@@ -322,7 +368,10 @@ int RunGet(const std::vector<std::string>& args) {
   return Finish(
       "get", flags, report,
       absl::StrCat("got ", report.hit, " of ", report.blocks, " blocks (",
-                   StatusText(report.status), "): ", Sizes(report), "\n", outcome->difference));
+                   StatusText(report.status), "): ", Sizes(report), "\n", ReasonsText(report),
+                   report.hit == 0 ? "" : DeclaredText(outcome->declared), outcome->difference),
+      Json{{"declared_error",
+            {{"mean", outcome->declared.mean}, {"proxy_blocks", outcome->declared.proxies}}}});
 }
 
 int RunStat(const std::vector<std::string>& args) {

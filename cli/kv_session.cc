@@ -1,5 +1,6 @@
 #include "cli/kv_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -103,6 +104,7 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const KvFlags& flags) {
   options.name = "tokura-cli";
   options.ingest_codec = flags.codec;
   options.accept_proxy_error = flags.accept_proxy_error;
+  options.profiles = flags.profiles;
   TOKURA_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Create(std::move(options)));
   const absl::Status ready = client->WaitReady(flags.timeout);
   if (!ready.ok()) {
@@ -119,6 +121,18 @@ void Count(const absl::Status& status, StatusCounts* counts, uint64_t blocks) {
   }
 }
 
+std::vector<std::string> ReasonsOf(const std::vector<absl::Status>& blocks) {
+  std::vector<std::string> reasons;
+  for (const absl::Status& block : blocks) {
+    std::string reason(block.message());
+    if (!block.ok() && !reason.empty() && reasons.size() < kReasonsMax &&
+        std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
+      reasons.push_back(std::move(reason));
+    }
+  }
+  return reasons;
+}
+
 Json ToJson(const KvReport& report) {
   Json status = Json::object();
   for (const auto& [name, count] : report.status) {
@@ -128,7 +142,8 @@ Json ToJson(const KvReport& report) {
               {"hit", report.hit},
               {"bytes_logical", report.bytes_logical},
               {"bytes_stored", report.bytes_stored},
-              {"status", status}};
+              {"status", status},
+              {"reasons", report.reasons}};
 }
 
 }  // namespace tokura::cli

@@ -13,6 +13,7 @@
 #include "cli/kvcap.h"
 #include "cli/output.h"
 #include "common/config.h"
+#include "common/profile_paths.h"
 #include "common/time.h"
 #include "tokura/client.h"
 
@@ -27,6 +28,7 @@ struct KvFlags {
   std::string tenant = "default";
   std::string model;
   std::string codec = "kivi4";
+  ProfilePaths profiles;  // flags of put, get and the demo's workers only
   std::string max_error_text;
   bool accept_proxy_error = false;
   int64_t block_tokens = 64;
@@ -63,6 +65,10 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const KvFlags& flags);
 using StatusCounts = std::map<std::string, uint64_t>;
 void Count(const absl::Status& status, StatusCounts* counts, uint64_t blocks = 1);
 
+// Why blocks failed: each reason once, in the order of the blocks, the first kReasonsMax.
+inline constexpr size_t kReasonsMax = 8;
+std::vector<std::string> ReasonsOf(const std::vector<absl::Status>& blocks);
+
 // What put, get, stat and rm report.
 struct KvReport {
   uint64_t blocks = 0;  // asked for
@@ -70,6 +76,7 @@ struct KvReport {
   uint64_t bytes_logical = 0;
   uint64_t bytes_stored = 0;
   StatusCounts status;
+  std::vector<std::string> reasons;  // of put and get: ReasonsOf their blocks
 };
 Json ToJson(const KvReport& report);
 

@@ -103,6 +103,14 @@ TEST(CodecEvalTest, JsonHasTheKeysThatScriptsRelyOn) {
   EXPECT_THAT(Keys(json["block_error"]),
               ElementsAre("true_mean", "declared_mean", "within_25_percent", "ratio"));
   EXPECT_EQ(json["attention_error"]["per_layer"].size(), 3u);
+  EXPECT_TRUE(json["declared_error"]["profile"].is_null());
+}
+
+TEST(CodecEvalTest, NamesTheProfileAsTextThatLosesNoDigits) {
+  CodecEvaluation e;
+  e.attention_error.per_layer = e.declared_error.per_layer = {0.5};
+  e.profile = 0xfedcba9876543210;
+  EXPECT_EQ(ToJson(e)["declared_error"]["profile"], "fedcba9876543210");
 }
 
 }  // namespace
