@@ -144,6 +144,19 @@ absl::StatusOr<LookupBed::ServerTime> LookupBed::server_time() const {
   return time;
 }
 
+absl::StatusOr<Duration> LookupBed::longest_turn() const {
+  TOKURA_ASSIGN_OR_RETURN(const MetricValues metrics, ScrapeMetrics(process_->ports().admin));
+  double longest = 0;
+  for (const char* turn : {"inventory", "maintenance"}) {
+    TOKURA_ASSIGN_OR_RETURN(
+        const double seconds,
+        MetricValue(metrics, absl::StrCat("tokura_coordinator_longest_turn_cpu_seconds{turn=\"",
+                                          turn, "\"}")));
+    longest = std::max(longest, seconds);
+  }
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest));
+}
+
 absl::StatusOr<LookupBed::Memory> LookupBed::memory() {
   const TimePoint deadline = SystemClock().Now() + kMetricsTimeout;
   do {

@@ -46,6 +46,9 @@ class LookupBed {
     double requests = 0;
   };
   absl::StatusOr<ServerTime> server_time() const;
+  // The most CPU time that the coordinator has spent at a stretch on anything but answering, since
+  // it started: how long a lookup can wait for the index itself.
+  absl::StatusOr<Duration> longest_turn() const;
   // What the index takes by its own account, and the process by the system's.
   struct Memory {
     double index_bytes = 0;

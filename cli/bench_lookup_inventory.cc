@@ -21,6 +21,7 @@ constexpr uint64_t kRecords = 1'000'000;
 constexpr uint64_t kRuns = 3;
 constexpr uint32_t kKeys = 1024;
 constexpr double kSecondsMax = 1;
+constexpr double kTurnMicrosecondsMax = 1000;
 constexpr Duration kPollStep = std::chrono::milliseconds(100);
 
 // The numbers of a later node's blocks, far from those of the first one.
@@ -127,15 +128,20 @@ absl::StatusOr<std::vector<BenchRow>> MeasureAbsorption(
     TOKURA_ASSIGN_OR_RETURN(const Duration took, absorption.Run(FirstBlock(run)));
     seconds.push_back(std::chrono::duration<double>(took).count());
   }
+  TOKURA_ASSIGN_OR_RETURN(const Duration turn, bed.longest_turn());
+  const auto row = [&](const char* suffix, Duration time) {
+    return SampleRow(absl::StrCat(kLookupInventoryName, suffix), "us",
+                     {std::chrono::duration<double, std::micro>(time).count()});
+  };
   const auto lookup_row = [&](const char* suffix, Duration latency) {
-    BenchRow row = SampleRow(absl::StrCat(kLookupInventoryName, suffix), "us",
-                             {std::chrono::duration<double, std::micro>(latency).count()});
-    row.repeats = static_cast<uint32_t>(latencies.count());
-    return row;
+    BenchRow of = row(suffix, latency);
+    of.repeats = static_cast<uint32_t>(latencies.count());
+    return of;
   };
   return std::vector<BenchRow>{
       WithLimit(SampleRow(kLookupInventoryName, "s", seconds), kSecondsMax),
-      lookup_row("/p99", latencies.AtQuantile(0.99)), lookup_row("/max", latencies.max())};
+      lookup_row("/p99", latencies.AtQuantile(0.99)), lookup_row("/max", latencies.max()),
+      WithLimit(row("/turn", turn), kTurnMicrosecondsMax)};
 }
 
 }  // namespace tokura::cli

@@ -13,13 +13,16 @@ namespace tokura::cli {
 
 // Indexes of these many blocks are measured.
 inline constexpr uint64_t kLookupIndexes[] = {100'000, 1'000'000, 10'000'000};
+// And the memory of these, on the way.
+inline constexpr uint64_t kMemoryIndexes[] = {100'000,   200'000,   500'000,   1'000'000,
+                                              2'000'000, 5'000'000, 10'000'000};
 inline constexpr uint32_t kLookupKeys[] = {64, 1024, 16384};
 // Redis is compared with up to this many keys.
 inline constexpr uint64_t kRedisBlocksMax = 1'000'000;
 // What the memory of an index is judged by, per block.
 inline constexpr double kIndexBytesPerBlockMax = 100;
 
-// "index1e6"; `blocks` is one of kLookupIndexes.
+// "index1e6"; `blocks` is a digit with zeros.
 std::string IndexName(uint64_t blocks);
 
 // Turns lookups of so many keys in an index of so many blocks into rows. Thread-compatible.
