@@ -10,6 +10,7 @@
 #include "cli/kv_session.h"
 #include "cli/output.h"
 #include "cli/soak.h"
+#include "cli/statistics.h"
 #include "cli/table.h"
 #include "common/config.h"
 #include "common/status_macros.h"
@@ -85,8 +86,10 @@ std::string ReportText(const SoakReport& report) {
   };
   absl::StrAppend(&text, "latency ms: p50 ", ms(report.latency.AtQuantile(0.5)), ", p99 ",
                   ms(report.latency.AtQuantile(0.99)), ", max ", ms(report.latency.max()), "\n");
-  for (const double recovery : report.recovery_ms) {
-    absl::StrAppend(&text, "hits again ", FixedPoint(recovery, 0), " ms after a fault\n");
+  if (!report.recovery_ms.empty()) {
+    absl::StrAppend(&text, "hits again after each of ", report.recovery_ms.size(),
+                    " faults seen, ms: p50 ", FixedPoint(Quantile(report.recovery_ms, 0.5), 0),
+                    ", max ", FixedPoint(Quantile(report.recovery_ms, 1), 0), "\n");
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/polled_session.h"
 #include "common/net/ucx_transport.h"
@@ -62,7 +63,9 @@ absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& co
       return reply;
     }
     why = reply.status();
-    why = absl::Status(why.code(), absl::StrCat(coordinators[i], ": ", why.message()));
+    if (!absl::StrContains(why.message(), coordinators[i])) {
+      why = absl::Status(why.code(), absl::StrCat(coordinators[i], ": ", why.message()));
+    }
   }
   return why;
 }
