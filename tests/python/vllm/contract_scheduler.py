@@ -300,6 +300,17 @@ class Identity(ContractCase):
         with self.assertRaisesRegex(ValueError, "multiple"):
             _engine_hash_tokens(options, SimpleNamespace(cache_config=cache), rig.scheduler._groups)
 
+    def test_what_engine_hashes_depend_on_is_in_the_line_that_two_engines_compare(self):
+        options = {"identity": "engine-hashes", "block_tokens": 8}
+        self.addCleanup(os.environ.pop, "PYTHONHASHSEED", None)
+        for seed in ("7", None):
+            os.environ.pop("PYTHONHASHSEED", None)
+            if seed is not None:
+                os.environ["PYTHONHASHSEED"] = seed
+            with self.assertLogs("vllm.tokura", "INFO") as logs:
+                self.rig(options)
+            self.assertIn(f"sha256 with PYTHONHASHSEED {seed or 'unset'}", logs.output[0])
+
     def test_after_a_reset_nothing_old_is_hit_and_running_requests_save_nothing(self):
         rig = self.rig()
         rig.run_alone("w", tokens(24))

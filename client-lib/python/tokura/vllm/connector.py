@@ -72,7 +72,12 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         )
 
     def _say_what_will_be(self, identity: ModelIdentity, part_bytes: int) -> None:
-        logger.info("Tokura %s: %s", tokura.__version__, identity.describe())
+        described = identity.describe()
+        if self._options.identity == "engine-hashes":
+            algorithm = self._vllm_config.cache_config.prefix_caching_hash_algo
+            seed = os.environ.get("PYTHONHASHSEED", "unset")
+            described += f", engine-hashes {algorithm} with PYTHONHASHSEED {seed}"
+        logger.info("Tokura %s: %s", tokura.__version__, described)
         part_bytes_max = self._options.part_bytes_max or PART_BYTES_MAX
         if part_bytes > part_bytes_max:
             logger.warning(

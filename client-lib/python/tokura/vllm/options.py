@@ -56,7 +56,8 @@ class Options:
     # when they set the same
     # number, a multiple of each size. Default: this engine's size.
     head_shards: int | None = None
-    # "tokens": keys over token ids. "engine-hashes": over vLLM's own block hashes.
+    # "tokens": keys over token ids. "engine-hashes": over vLLM's own block hashes, which are the
+    # same only where PYTHONHASHSEED is (or is set nowhere).
     identity: str = "tokens"
 
     # ---- loading and saving ----
