@@ -95,6 +95,10 @@ absl::StatusOr<CommitResult> BlockStore::Commit(Reservation reservation,
   return core_->Commit(reservation.id_, info, now);
 }
 
+void BlockStore::MarkProgress(uint64_t owner, TimePoint now) {
+  core_->MarkProgress(owner, now);
+}
+
 Held BlockStore::Holds(const HeldQuery& query) const {
   return core_->Holds(query);
 }

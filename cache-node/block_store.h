@@ -34,8 +34,9 @@ struct StoreOptions {
   Prefault prefault = Prefault::kNo;        // of the arena
   double high_watermark = 0.95;             // of host_bytes: Maintain evicts above it, down to
   double low_watermark = 0.90;
-  Duration lease_age = std::chrono::seconds(10);       // of a reservation
-  Duration incomplete_age = std::chrono::seconds(60);  // of a block that waits for parts
+  Duration lease_age = std::chrono::seconds(10);       // of a reservation, without progress
+  Duration incomplete_age = std::chrono::seconds(60);  // of a block that waits for parts, and of a
+                                                       // reservation in all
   uint64_t part_bytes_max = uint64_t{64} << 20;
   uint32_t blocks_max = 0;      // descriptors; 0: one per 4 KiB of host_bytes, at least 1024
   uint64_t change_log_max = 0;  // changes that the log keeps; 0: none
@@ -213,7 +214,7 @@ struct HeldKeys {
 };
 
 struct Maintenance {
-  // Connections (ascending) with reservations older than lease_age: close them (kAbort); their Done
+  // Connections (ascending) with reservations that are overdue: close them (kAbort); their Done
   // calls then end the reservations. Reported by every Maintain until the reservations are gone.
   std::vector<uint64_t> overdue_owners;
   // There was more to do than one call may: call again soon.
@@ -251,6 +252,11 @@ class BlockStore {
   // INVALID_ARGUMENT: `info` is not what was reserved (identity, codec or size).
   absl::StatusOr<CommitResult> Commit(Reservation reservation, const kernels::PartInfo& info,
                                       TimePoint now);
+
+  // Bytes of `owner` arrived, as they have when it commits: none of its reservations is overdue for
+  // want of progress before another lease_age has passed, since a connection fills them one after
+  // the other. Unknown owners are ignored.
+  void MarkProgress(uint64_t owner, TimePoint now);
 
   // Whether the parts of a put are stored now: what was, may have been given up by another writer.
   Held Holds(const HeldQuery& query) const;

@@ -49,6 +49,7 @@ class StoreCore final : public PinOwner {
   absl::StatusOr<CommitResult> Commit(uint64_t id, const kernels::PartInfo& info, TimePoint now)
       TOKURA_EXCLUDES(mutex_);
   void Abort(uint64_t id) TOKURA_EXCLUDES(mutex_);
+  void MarkProgress(uint64_t owner, TimePoint now) TOKURA_EXCLUDES(mutex_);
   bool Expired(uint64_t id) const TOKURA_EXCLUDES(mutex_);
   void Abandon(const Fingerprint& fingerprint, const BlockKey& key, const ContentId& content_id,
                TimePoint now) TOKURA_EXCLUDES(mutex_);
@@ -93,6 +94,11 @@ class StoreCore final : public PinOwner {
     TimePoint since{};
     bool overdue = false;
   };
+  // Who has reservations.
+  struct Owner {
+    uint64_t reservations = 0;
+    TimePoint progressed{};
+  };
   // What one call may still spend on eviction.
   struct EvictBudget {
     size_t forms;
@@ -118,6 +124,9 @@ class StoreCore final : public PinOwner {
   void StorePart(StoredForm& form, const Pending& pending, const kernels::PartInfo& info,
                  TimePoint now) TOKURA_REQUIRES(mutex_);
   CommitResult CompleteForm(StoredForm& form, TimePoint now) TOKURA_REQUIRES(mutex_);
+  // Take a reservation out of pending_ and the sums; its extent and its form are the caller's.
+  Pending TakePending(uint64_t id) TOKURA_REQUIRES(mutex_);
+  void Progressed(uint64_t owner, TimePoint now) TOKURA_REQUIRES(mutex_);
   void EndWriter(StoredForm& form) TOKURA_REQUIRES(mutex_);
   void Revive(StoredForm& form) TOKURA_REQUIRES(mutex_);
 
@@ -183,6 +192,7 @@ class StoreCore final : public PinOwner {
   StoreStats stats_
       TOKURA_GUARDED_BY(mutex_);  // what is kept up to date here; stats() adds the rest
   StoreCounters counters_ TOKURA_GUARDED_BY(mutex_);
+  std::map<uint64_t, Owner> owners_ TOKURA_GUARDED_BY(mutex_);  // of pending_
 };
 
 }  // namespace tokura::node

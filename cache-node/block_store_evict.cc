@@ -295,14 +295,18 @@ void StoreCore::FindOverdue(TimePoint now, Maintenance& out) {
       break;
     }
     if (scan-- == 0) {
-      out.more = true;
+      out.more = !out.overdue_owners.empty();
       break;
     }
-    if (!pending.overdue) {
+    const bool stuck = now - owners_[pending.owner].progressed >= options_.lease_age ||
+                       now - pending.since >= options_.incomplete_age;
+    if (stuck && !pending.overdue) {
       pending.overdue = true;
       ++counters_.reservations_overdue;
     }
-    out.overdue_owners.push_back(pending.owner);
+    if (pending.overdue) {
+      out.overdue_owners.push_back(pending.owner);
+    }
   }
   std::sort(out.overdue_owners.begin(), out.overdue_owners.end());
   out.overdue_owners.erase(std::unique(out.overdue_owners.begin(), out.overdue_owners.end()),

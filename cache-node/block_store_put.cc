@@ -187,6 +187,8 @@ absl::StatusOr<Reservation> StoreCore::ReserveExtent(const ReserveRequest& reque
   reservation.bytes_ = arena_->Payload(extent->used.offset, request.bytes);
   pending_.emplace(reservation.id_, Pending{&form, request.part, extent->used.offset, request.bytes,
                                             request.owner, now, false});
+  Owner& owner = owners_[request.owner];
+  owner.progressed = owner.reservations++ == 0 ? now : owner.progressed;
   stats_.reserved_bytes += request.bytes;
   return reservation;
 }
@@ -290,9 +292,8 @@ absl::Status StoreCore::CheckCommit(const Pending& pending, const kernels::PartI
 absl::StatusOr<CommitResult> StoreCore::Commit(uint64_t id, const kernels::PartInfo& info,
                                                TimePoint now) {
   MutexLock lock(mutex_);
-  const auto entry = pending_.find(id);
-  TOKURA_CHECK(entry != pending_.end());
-  const Pending pending = entry->second;
+  const Pending pending = TakePending(id);
+  Progressed(pending.owner, now);
   StoredForm& form = *pending.form;
   const bool late = pending.overdue || form.state == StoredForm::State::kDoomed;
   // A repeated part, or another writer was first with the whole block.
@@ -301,8 +302,6 @@ absl::StatusOr<CommitResult> StoreCore::Commit(uint64_t id, const kernels::PartI
   if (late && !stored && !bugs_.accept_late_write) {
     status = absl::AbortedError("too late: the reservation has expired");
   }
-  pending_.erase(entry);
-  stats_.reserved_bytes -= pending.bytes;
   if (!status.ok() || stored) {
     FreeExtent(pending.offset);
     EndWriter(form);
@@ -415,15 +414,36 @@ void StoreCore::Revive(StoredForm& form) {
   LinkIncomplete(form);
 }
 
-void StoreCore::Abort(uint64_t id) {
-  MutexLock lock(mutex_);
+StoreCore::Pending StoreCore::TakePending(uint64_t id) {
   const auto entry = pending_.find(id);
   TOKURA_CHECK(entry != pending_.end());
   const Pending pending = entry->second;
   pending_.erase(entry);
   stats_.reserved_bytes -= pending.bytes;
+  const auto owner = owners_.find(pending.owner);
+  TOKURA_CHECK(owner != owners_.end() && owner->second.reservations > 0);
+  if (--owner->second.reservations == 0) {
+    owners_.erase(owner);
+  }
+  return pending;
+}
+
+void StoreCore::Abort(uint64_t id) {
+  MutexLock lock(mutex_);
+  const Pending pending = TakePending(id);
   FreeExtent(pending.offset);
   EndWriter(*pending.form);
+}
+
+void StoreCore::MarkProgress(uint64_t owner, TimePoint now) {
+  MutexLock lock(mutex_);
+  Progressed(owner, now);
+}
+
+void StoreCore::Progressed(uint64_t owner, TimePoint now) {
+  if (const auto known = owners_.find(owner); known != owners_.end()) {
+    known->second.progressed = now;
+  }
 }
 
 bool StoreCore::Expired(uint64_t id) const {

@@ -1,5 +1,6 @@
 #include "cache-node/server_connection.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -308,9 +309,15 @@ void ServerConnection::Tick(TimePoint now) {
   std::erase_if(early_, [now](const EarlyPayload& entry) {
     return now - entry.arrived > kEarlyPayloadAge;  // Destroying the payload rejects it.
   });
+  const NodeOptions& options = context().options;
   for (const auto& [id, request] : requests_) {
-    if (request->transfers_under_way() > 0 &&
-        now - request->last_progress() > context().options.lease_age) {
+    if (request->transfers_under_way() == 0) {
+      continue;
+    }
+    // Transfers of one connection move one after the other: those that wait are not stuck, but no
+    // peer may leave one waiting for ever.
+    const TimePoint moved = std::max(request->last_progress(), last_progress_);
+    if (now - moved > options.lease_age || now - request->last_progress() > options.lease_age_max) {
       Abort(ConnectionEnd::kStuck, "transfers made no progress");
       return;
     }

@@ -67,6 +67,8 @@ class ServerConnection final : public net::ServerChannelOwner,
   // For ServerRequest: the answer to `request`, `result` for the metrics.
   void Answer(const ServerRequest& request, const absl::Status& result,
               const google::protobuf::MessageLite* body);
+  // For ServerRequest: bytes of a transfer moved.
+  void Progress(TimePoint now) { last_progress_ = now; }
   // For ServerRequest: answered, and no transfer under way: nothing needs it here any more.
   void Forget(const ServerRequest& request);
 
@@ -105,6 +107,7 @@ class ServerConnection final : public net::ServerChannelOwner,
   bool draining_ = false;
   bool aborted_ = false;
   bool closed_ = false;
+  TimePoint last_progress_ = TimePoint::min();  // of any of its transfers
 };
 
 }  // namespace tokura::node

@@ -59,9 +59,14 @@ void ServerRequest::Answer(const absl::Status& result, const google::protobuf::M
   }
 }
 
+void ServerRequest::Progress() {
+  last_progress_ = Now();
+  connection_->Progress(last_progress_);
+}
+
 void ServerRequest::TransferStarted() {
   if (under_way_++ == 0) {
-    Progress();
+    last_progress_ = Now();
   }
 }
 

@@ -48,7 +48,7 @@ class ServerRequest : public TransferSource, public std::enable_shared_from_this
   bool answered() const { return answered_; }
   TimePoint answered_at() const { return answered_at_; }
   uint32_t transfers_under_way() const { return under_way_; }
-  // The last time that a transfer of it ended or, with none under way before, started.
+  // The last time that bytes of it moved or, with no transfer under way before, one started.
   TimePoint last_progress() const { return last_progress_; }
 
  protected:
@@ -64,7 +64,7 @@ class ServerRequest : public TransferSource, public std::enable_shared_from_this
   void TransferStarted();
   void TransferEnded(uint64_t bytes);
   // Bytes moved.
-  void Progress() { last_progress_ = Now(); }
+  void Progress();
   bool PastDeadline() const { return Now() >= deadline_; }
   TimePoint Now() const;
   ServerConnection& connection() const { return *connection_; }

@@ -38,7 +38,8 @@ TEST_F(ServerRequestTest, LeaseServesAnyConnectionOfItsTenant) {
   EXPECT_THAT(Codes(call.As<proto::GetReply>().statuses()), ElementsAre(kOk, kOk));
   ExpectBytes(call, chain);
   scheduler.Close(net::CloseMode::kFlush);
-  ASSERT_TRUE(RunUntil([&] { return node_->accounting().leases == 0; })) << "goes with its owner";
+  ASSERT_TRUE(RunUntil([&] { return node_->accounting().leases == 0; }, milliseconds(500)))
+      << "goes with its owner, not by its age";
   ExpectIdle();
   get.set_lease(lease);
   EXPECT_THAT(GetCodes(worker, get), ElementsAre(kOk, kOk))
@@ -90,6 +91,47 @@ TEST_F(ServerRequestTest, ExpiredLeaseEndsTheTransfersThatUseIt) {
   ASSERT_TRUE(RunUntil([&] { return sent.call->payloads().size() == 1; }));
   ASSERT_TRUE(RunUntil([&] { return client.down().has_value(); }));
   EXPECT_EQ(sent.call->payloads().size(), 1u);
+  ExpectIdle();
+}
+
+TEST_F(ServerRequestTest, TransfersKeepTheLeaseThatTheyUse) {
+  NodeOptions options = SmallOptions();
+  OneTransferAtATime(options);
+  StartNode(options);
+  TestClient& client = Connect();
+  const Chain chain{.blocks = 3};
+  ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk, kOk));
+  const std::string lease = Acquire(client, chain).lease();
+  proto::GetRequest get = GetMessage(chain);
+  get.set_lease(lease);
+  const TestClient::Sent sent = StartHeldGet(client, get, seconds(60));
+  for (size_t i = 0; i < chain.blocks; ++i) {
+    ASSERT_TRUE(RunUntil([&] { return sent.call->payloads().size() == i + 1; }));
+    RunFor(milliseconds(1500));
+    client.host().loop().Enter([&] { sent.call->Receive(*sent.call->payloads()[i]); });
+  }
+  EXPECT_THAT(Codes(Await(sent).As<proto::GetReply>().statuses()), ElementsAre(kOk, kOk, kOk));
+  EXPECT_TRUE(Renew(client, lease));
+}
+
+TEST_F(ServerRequestTest, TransferThatOutlivesItsLeaseCostsTheConnection) {
+  StartNode(SmallOptions());
+  TestClient& client = Connect();
+  const Chain leased{.first = 1};
+  const Chain moves{.first = 10};
+  ASSERT_THAT(Put(client, leased), ElementsAre(kOk));
+  ASSERT_THAT(Put(client, moves), ElementsAre(kOk));
+  proto::GetRequest get = GetMessage(leased);
+  get.set_lease(Acquire(client, leased).lease());
+  const TestClient::Sent held = StartHeldGet(client, get, milliseconds(200));
+  ASSERT_TRUE(RunUntil([&] { return held.call->payloads().size() == 1; }));
+  const TimePoint offered = scheduler_.Now();
+  while (!client.down().has_value() && scheduler_.Now() - offered < seconds(5)) {
+    client.Send(net::Op::kGet, GetMessage(moves), milliseconds(200));
+    RunFor(milliseconds(200));
+  }
+  EXPECT_TRUE(client.down().has_value());
+  EXPECT_LE(scheduler_.Now() - offered, SmallOptions().lease_age * 5 / 4 + milliseconds(500));
   ExpectIdle();
 }
 

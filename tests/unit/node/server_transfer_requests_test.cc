@@ -74,7 +74,7 @@ TEST_F(ServerRequestTest, LayerRangeIsThePrefixAndThoseLayers) {
   EXPECT_TRUE(reader->VerifyLayer(1, std::span(got).subspan(info.prefix_bytes)).ok());
 
   get.set_first_layer(2);
-  get.set_layer_count(100);  // Cut to what the group has.
+  get.set_layer_count(UINT32_MAX);  // Cut to what the group has, whatever the sum comes to.
   TestCall& last = Await(client.Send(net::Op::kGet, get));
   ASSERT_TRUE(RunUntil([&] { return Arrived(last); }));
   EXPECT_TRUE(
@@ -161,6 +161,19 @@ TEST_F(ServerRequestTest, FlippedBitOfAPutIsDataLossAndInvisible) {
   EXPECT_EQ(Metric("tokura_node_checksum_failures_total", {{"where", "received"}}), 1);
   ExpectIdle();
   EXPECT_EQ(node_->accounting().incomplete_blocks, 0u);
+}
+
+TEST_F(ServerRequestTest, BlockThatFailsGivesBackWhatIsStoredOfIt) {
+  StartNode(SmallOptions());
+  TestClient& client = Connect();
+  const Chain chain{.shards = 2};
+  const TestClient::Sent put = client.Send(net::Op::kPut, PutMessage(chain));
+  client.Offer(put.id, 0, {0, 0}, Part(chain, 0, {0, 0}));
+  ASSERT_TRUE(RunUntil([&] { return PutParts("stored") == 1; }));
+  EXPECT_GT(node_->accounting().used_bytes, 0u);
+  client.Offer(put.id, 0, {0, 1}, Damaged(Part(chain, 0, {0, 1})));
+  EXPECT_THAT(PutCodes(put), ElementsAre(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(node_->accounting().used_bytes, 0u);
 }
 
 TEST_F(ServerRequestTest, SkippedChecksumsWouldLetDamageIn) {
@@ -435,6 +448,41 @@ TEST_F(ServerRequestTest, ClientThatTakesNothingIsCutOffAfterLeaseAge) {
   EXPECT_GE(scheduler_.Now() - offered, SmallOptions().lease_age);
   EXPECT_LE(scheduler_.Now() - offered, SmallOptions().lease_age + milliseconds(300));
   EXPECT_EQ(Metric("tokura_node_connections_ended_total", {{"reason", "stuck"}}), 1);
+  ExpectIdle();
+}
+
+TEST_F(ServerRequestTest, SlowWriterThatMakesProgressIsNotCutOff) {
+  StartNode(SmallOptions());
+  TestClient& client = Connect();
+  sim::LinkConditions& link = network_.link("10.0.0.2", "10.0.0.1");
+  link.bytes_per_second = 48 << 10;
+  link.pieces_max = 64;
+  const Chain chain{.blocks = 4, .heads = 64};
+  const TimePoint start = scheduler_.Now();
+  const TestClient::Sent put = StartPut(client, chain, seconds(20));
+  EXPECT_THAT(PutCodes(put), ElementsAre(kOk, kOk, kOk, kOk));
+  EXPECT_GT(scheduler_.Now() - start, SmallOptions().lease_age) << "too fast to tell anything";
+  EXPECT_EQ(Metric("tokura_node_reservations_overdue_total"), 0);
+  EXPECT_FALSE(client.down().has_value());
+}
+
+TEST_F(ServerRequestTest, PayloadThatWaitsBehindOthersIsNotStuckUntilTheMaximum) {
+  StartNode(SmallOptions());
+  TestClient& client = Connect();
+  const Chain waits{.first = 1};
+  const Chain moves{.first = 10};
+  ASSERT_THAT(Put(client, waits), ElementsAre(kOk));
+  ASSERT_THAT(Put(client, moves), ElementsAre(kOk));
+  const TestClient::Sent held = StartHeldGet(client, GetMessage(waits), seconds(1));
+  ASSERT_TRUE(RunUntil([&] { return held.call->payloads().size() == 1; }));
+  const TimePoint offered = scheduler_.Now();
+  while (!client.down().has_value() && scheduler_.Now() - offered < seconds(10)) {
+    client.Send(net::Op::kGet, GetMessage(moves), milliseconds(500));
+    RunFor(milliseconds(500));
+  }
+  EXPECT_TRUE(client.down().has_value()) << "a payload that is never taken pins its block for ever";
+  EXPECT_GE(scheduler_.Now() - offered, SmallOptions().lease_age_max);
+  EXPECT_LE(scheduler_.Now() - offered, SmallOptions().lease_age_max + seconds(1));
   ExpectIdle();
 }
 

@@ -386,6 +386,34 @@ TEST_F(StoreTest, OverdueReservationsAreReportedUntilTheyEnd) {
   EXPECT_EQ(store_->stats().used_bytes, 0u);
 }
 
+TEST_F(StoreTest, ProgressOfAnOwnerKeepsAllOfItsReservations) {
+  auto one = store_->Reserve(RequestFor({.key = 1, .owner = 9}, {}), At(1));
+  auto two = store_->Reserve(RequestFor({.key = 2, .owner = 9}, {}), At(1));
+  auto other = store_->Reserve(RequestFor({.key = 3, .owner = 3}, {}), At(1));
+  store_->MarkProgress(9, At(9));
+  store_->MarkProgress(77, At(9));
+  EXPECT_EQ(store_->Maintain(At(18.75)).overdue_owners, std::vector<uint64_t>{3});
+  EXPECT_FALSE(one->expired());
+  // A part that is complete is progress as well.
+  EXPECT_EQ(*store_->Commit(std::move(*two), InfoFor({.key = 2}, {}), At(18.75)),
+            CommitResult::kVisible);
+  EXPECT_EQ(store_->Maintain(At(28.5)).overdue_owners, std::vector<uint64_t>{3});
+  EXPECT_EQ(store_->Maintain(At(28.75)).overdue_owners, (std::vector<uint64_t>{3, 9}));
+  store_->MarkProgress(9, At(29));
+  EXPECT_TRUE(one->expired()) << "what is overdue stays so";
+  EXPECT_EQ(store_->Maintain(At(29)).overdue_owners, (std::vector<uint64_t>{3, 9}));
+}
+
+TEST_F(StoreTest, NoProgressKeepsAReservationForEver) {
+  auto room = store_->Reserve(RequestFor({.key = 1, .owner = 9}, {}), At(1));
+  for (int second = 5; second <= 60; second += 5) {
+    store_->MarkProgress(9, At(second));
+    EXPECT_TRUE(store_->Maintain(At(second)).overdue_owners.empty()) << second;
+  }
+  EXPECT_EQ(store_->Maintain(At(61)).overdue_owners, std::vector<uint64_t>{9});
+  EXPECT_TRUE(room->expired());
+}
+
 TEST_F(StoreTest, PlantedLateWriteGetsThrough) {
   PlantedBugs bugs;
   bugs.accept_late_write = true;
@@ -503,6 +531,28 @@ TEST_F(StoreTest, DenserFormsOutliveSparseOnesOfTheSameAge) {
   EXPECT_LT(raw, 30u);
 }
 
+TEST_F(StoreTest, WhatNobodyUsesGoesInTheEndHoweverDense) {
+  Reset({.host_bytes = 2 * kMiB});
+  Put({.key = 1, .codec = "kivi4", .bytes = 28'000}, 1);
+  for (uint64_t key = 100; key < 300; ++key) {
+    Put({.key = key, .codec = "raw", .bytes = 100'000, .epsilon = 0}, static_cast<double>(key));
+  }
+  EXPECT_FALSE(Has(*store_, 1));
+  EXPECT_TRUE(Has(*store_, 299));
+}
+
+TEST_F(StoreTest, OfABlocksFormsTheLargestGoesFirst) {
+  Reset({.host_bytes = 1 * kMiB});
+  Put({.key = 1, .codec = "raw", .bytes = 100'000, .epsilon = 0}, 1);
+  Put({.key = 1, .codec = "kivi4", .bytes = 30'000}, 1);
+  for (uint64_t key = 10; key < 20; ++key) {
+    Put({.key = key, .bytes = 100'000}, 2);
+  }
+  const std::vector<FormInfo> left = store_->Forms(Space(), Key(1));
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(store_->CodecText(left[0].codec), "kivi4");
+}
+
 TEST_F(StoreTest, OrphansGoBeforeAnythingElse) {
   Reset({.host_bytes = 4 * kMiB});
   PutChain(100, 5, 20'000, 1);
@@ -589,6 +639,22 @@ TEST_F(StoreTest, StalledSetsMakeRoomUnderPressureBeforeTheirTime) {
   }
   EXPECT_FALSE(PutBlock(*store_, {.key = 50, .bytes = 200'000}, At(10.5)).ok());
   EXPECT_TRUE(PutBlock(*store_, {.key = 50, .bytes = 200'000}, At(11)).ok());
+}
+
+TEST_F(StoreTest, SetsThatGrowOrAreBeingSentAreNotStalled) {
+  Reset({.host_bytes = 1 * kMiB});
+  const BlockPut grows{.key = 1, .shards = 3, .bytes = 100'000};
+  const BlockPut sent{.key = 2, .shards = 2, .bytes = 100'000};
+  ASSERT_TRUE(PutPart(*store_, grows, {0, 0}, At(1)).ok());
+  const auto room = store_->Reserve(RequestFor(sent, {0, 0}), At(1));
+  ASSERT_TRUE(room.ok());
+  ASSERT_TRUE(PutPart(*store_, grows, {0, 1}, At(9)).ok());
+  for (uint64_t key = 10; key < 30; ++key) {
+    Put({.key = key, .bytes = 100'000}, 12);
+  }
+  EXPECT_EQ(Evicted(EvictReason::kIncomplete), 0u);
+  EXPECT_FALSE(room->expired());
+  EXPECT_EQ(*PutPart(*store_, grows, {0, 2}, At(13)), CommitResult::kVisible);
 }
 
 TEST_F(StoreTest, AMillionProbesChangeNothing) {
