@@ -151,6 +151,20 @@ TEST(InventoryFeed, WhatMayBeLostIsToldAgain) {
   EXPECT_EQ(model.content, InventoryModel::Of(*store, Keys(4), At(0)));
 }
 
+TEST(InventoryFeed, ALostChunkBeginsTheSnapshotAnew) {
+  auto store = MakeStore(Options(64, 4 << 20));
+  for (uint64_t key = 0; key < 25; ++key) {
+    ASSERT_TRUE(PutBlock(*store, {.key = key}, At(0)).ok());
+  }
+  InventoryFeed feed(*store, "node-a", {}, {.keys = 10});
+  ASSERT_EQ(feed.Next(kLife, At(0))->chunk(), 0u);
+  feed.Lost();
+  const auto again = feed.Next(kLife, At(0));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->snapshot(), 2u);
+  EXPECT_EQ(again->chunk(), 0u);
+}
+
 TEST(InventoryFeed, ARestartDuringABatchWaitsForItsEnd) {
   auto store = MakeStore(Options(16));
   InventoryFeed feed(*store, "node-a", {}, {});

@@ -219,6 +219,24 @@ TEST(LeaseLimitsTest, PinsAndLeasesAreBoundedInAllAndPerOwner) {
   EXPECT_EQ(store->stats().pinned_forms, 0u);
 }
 
+TEST(LeaseLimitsTest, OneOwnerCannotTakeEveryLease) {
+  CountingRandom random;
+  const std::unique_ptr<BlockStore> store = MakeStore({.host_bytes = 4 << 20});
+  ASSERT_TRUE(PutBlock(*store, {.key = 1}, At(0)).ok());
+  LeaseTable::Options options;
+  options.owner_leases_max = 2;
+  LeaseTable table(options, random);
+  const auto acquire = [&](uint64_t owner) {
+    return table.Acquire("t", owner, PinKeys(*store, {Key(1)}, At(0)), At(0));
+  };
+  EXPECT_TRUE(acquire(1).ok());
+  EXPECT_TRUE(acquire(1).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(acquire(1).status()));
+  EXPECT_TRUE(acquire(2).ok());
+  table.ReleaseOwner(1);
+  EXPECT_TRUE(acquire(1).ok());
+}
+
 TEST_F(LeaseTest, PinsABlockOnce) {
   const auto twice =
       table_.Acquire("t", 1, PinKeys(*store_, {Key(1), Key(2), Key(1)}, At(0)), At(0));

@@ -222,9 +222,11 @@ TEST(StoreOrphans, APutTakesThemBack) {
   EXPECT_EQ(store->MarkOrphans(marked), 1u);
   ASSERT_TRUE(
       PutBlock(*store, {.key = 12, .parent = 11, .position = 2, .codec = "raw"}, At(3)).ok());
-  PutChain(*store, 20, 3, 4);
+  PutChain(*store, 20, 5, 4);
   EXPECT_TRUE(Has(*store, 12));
   EXPECT_EQ(store->counters().evicted_forms[static_cast<size_t>(EvictReason::kOrphan)], 0u);
+  EXPECT_GT(store->counters().evicted_forms[static_cast<size_t>(EvictReason::kAllocation)], 1u)
+      << "too little pressure to tell";
 }
 
 TEST(StoreOrphans, TouchesByKeyKeepABlockWarm) {
