@@ -21,8 +21,8 @@ enum UcxMessageId : unsigned {
 };
 
 // A payload travels in chunks, one message each, in order and all offered at once. The receiver
-// fetches them one after the other and may work on those that it has while the rest moves; the
-// sender's kernel never holds more of a payload than fits a processor's cache.
+// fetches them one after the other and may work on those that it has while the rest moves: several
+// of them fit a processor's second cache, and what has arrived is still there when it is read.
 struct UcxChunk {
   uint64_t payload_id = 0;  // rises with every payload of one direction of a connection
   uint64_t offset = 0;      // of the chunk's first byte in the payload
@@ -31,7 +31,7 @@ struct UcxChunk {
 inline constexpr size_t kChunkHeaderBytes = 28;  // with its CRC
 inline constexpr size_t kPayloadHeaderBytesMax = kChunkHeaderBytes + kHeaderBytesMax;
 // Payloads of less than twice this many bytes are one chunk; no chunk but the last has less.
-inline constexpr size_t kChunkBytesMin = size_t{1} << 20;
+inline constexpr size_t kChunkBytesMin = size_t{256} << 10;
 
 enum class UcxControlOp : uint32_t {
   // Server to client, first of all: the endpoint exists on both sides.
