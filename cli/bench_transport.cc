@@ -221,11 +221,12 @@ class TokuraSide {
 // Raw UCX and the process at its other end.
 class RawSide {
  public:
+  // `bytes` are the largest transfer's; the other process has `server_bytes`, as many or more.
   static absl::StatusOr<std::unique_ptr<RawSide>> Start(const BenchOptions& options,
                                                         net::UcxContext& context, Wake wake,
-                                                        uint64_t bytes) {
+                                                        uint64_t bytes, uint64_t server_bytes) {
     std::unique_ptr<RawSide> side(new RawSide);
-    TOKURA_ASSIGN_OR_RETURN(side->process_, Peer::Start(options, "raw", wake, bytes));
+    TOKURA_ASSIGN_OR_RETURN(side->process_, Peer::Start(options, "raw", wake, server_bytes));
     UcxRawPeer::Options raw;
     raw.wake = wake;
     raw.memory_bytes = bytes;
@@ -245,17 +246,22 @@ class RawSide {
 enum class Direction { kGet, kPut };
 
 // Both ends of both ways read and write as much memory as they would in use: a node puts what it is
-// given where nothing was received lately, so raw UCX does, too.
+// given where nothing was received lately, so raw UCX does, too, and goes through as much memory.
 const char* BoundOf(Direction direction) {
   return direction == Direction::kGet
              ? "raw UCX messages and one CRC-32C pass"
              : "raw UCX messages to memory not used lately, one CRC-32C pass";
 }
 
+// Beside it, what would be possible if puts were not kept.
+constexpr const char* kWarmBound = "raw UCX messages to the same memory again, one CRC-32C pass";
+
 struct RowSpec {
   Direction direction;
   size_t block_bytes;
   uint32_t batch;
+  uint64_t bytes() const { return block_bytes * batch; }
+  uint64_t raw_server_bytes() const { return direction == Direction::kPut ? kNodeBytes : bytes(); }
   std::string name() const {
     const std::string size = block_bytes >= (size_t{1} << 20)
                                  ? absl::StrCat(block_bytes >> 20, "MiB")
@@ -286,11 +292,10 @@ class TransferBench {
       }
       TOKURA_RETURN_IF_ERROR(OnePair(pair));
     }
-    return rows_.Rows(spec_.name(), BoundOf(spec_.direction));
+    return rows_.Rows(spec_.name(), BoundOf(spec_.direction), kWarmBound);
   }
 
  private:
-  uint64_t bytes() const { return spec_.block_bytes * spec_.batch; }
   // Single operations are short: several make a sample.
   uint32_t times() const { return spec_.batch == 1 ? 16 : 1; }
   SequenceView View(BlockPages& pages) { return {.groups = {pages.view()}}; }
@@ -344,8 +349,12 @@ class TransferBench {
     return absl::OkStatus();
   }
 
-  UcxRawPeer::Transfer RawTransfer(UcxRawPeer::Checksum checksum) const {
-    return {.block_bytes = spec_.block_bytes, .blocks = spec_.batch, .checksum = checksum};
+  UcxRawPeer::Transfer RawTransfer(UcxRawPeer::Checksum checksum,
+                                   UcxRawPeer::Room room = UcxRawPeer::Room::kRotating) const {
+    return {.block_bytes = spec_.block_bytes,
+            .blocks = spec_.batch,
+            .checksum = checksum,
+            .room = room};
   }
 
   absl::StatusOr<TransferCost> MeasureTokura() {
@@ -355,16 +364,39 @@ class TransferBench {
       chains.push_back(NewChain());
     }
     size_t next = 0;
-    return Measure(tokura_.peer(), times(), bytes(), [&] {
+    return Measure(tokura_.peer(), times(), spec_.bytes(), [&] {
       return spec_.direction == Direction::kGet ? tokura_.Get(ns_, match_, View(target_))
                                                 : tokura_.Put(ns_, chains[next++], View(source_));
     });
   }
-  absl::StatusOr<TransferCost> MeasureRaw(UcxRawPeer::Checksum checksum) {
-    return Measure(raw_.process(), times(), bytes(), [&] {
-      return spec_.direction == Direction::kGet ? raw_.peer().Get(RawTransfer(checksum))
-                                                : raw_.peer().Put(RawTransfer(checksum));
+  absl::StatusOr<TransferCost> MeasureRaw(const UcxRawPeer::Transfer& transfer) {
+    return Measure(raw_.process(), times(), spec_.bytes(), [&] {
+      return spec_.direction == Direction::kGet ? raw_.peer().Get(transfer)
+                                                : raw_.peer().Put(transfer);
     });
+  }
+  absl::Status MeasureWay(size_t way, TransferCosts* costs) {
+    using Checksum = UcxRawPeer::Checksum;
+    switch (way) {
+      case 0: {
+        TOKURA_ASSIGN_OR_RETURN(costs->tokura, MeasureTokura());
+        break;
+      }
+      case 1: {
+        TOKURA_ASSIGN_OR_RETURN(costs->raw, MeasureRaw(RawTransfer(Checksum::kAtReceiver)));
+        break;
+      }
+      case 2: {
+        TOKURA_ASSIGN_OR_RETURN(costs->raw_without_crc, MeasureRaw(RawTransfer(Checksum::kNone)));
+        break;
+      }
+      default: {
+        TOKURA_ASSIGN_OR_RETURN(
+            costs->maybe_raw_warm,
+            MeasureRaw(RawTransfer(Checksum::kAtReceiver, UcxRawPeer::Room::kSame)));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status OnePair(uint32_t pair) {
@@ -372,16 +404,13 @@ class TransferBench {
       // The puts of other rows may have pushed the blocks out.
       TOKURA_RETURN_IF_ERROR(tokura_.Get(ns_, match_, View(target_)));
     }
-    TransferTrio trio;
+    TransferCosts costs;
+    const size_t ways = spec_.direction == Direction::kPut ? 4 : 3;
     // Whoever comes first in one pair comes last in the next.
-    for (int step = 0; step < 3; ++step) {
-      const int which = pair % 2 == 0 ? step : 2 - step;
-      TransferCost& cost = which == 0 ? trio.tokura : which == 1 ? trio.raw : trio.raw_without_crc;
-      TOKURA_ASSIGN_OR_RETURN(cost, which == 0   ? MeasureTokura()
-                                    : which == 1 ? MeasureRaw(UcxRawPeer::Checksum::kAtReceiver)
-                                                 : MeasureRaw(UcxRawPeer::Checksum::kNone));
+    for (size_t step = 0; step < ways; ++step) {
+      TOKURA_RETURN_IF_ERROR(MeasureWay(pair % 2 == 0 ? step : ways - 1 - step, &costs));
     }
-    rows_.Add(trio);
+    rows_.Add(costs);
     return absl::OkStatus();
   }
 
@@ -413,7 +442,7 @@ absl::StatusOr<BenchRow> BenchRpc(const BenchOptions& options, net::UcxContext& 
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<TokuraSide> tokura,
                           TokuraSide::Start(options, context, wake, uint64_t{64} << 20));
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<RawSide> raw,
-                          RawSide::Start(options, context, wake, 4096));
+                          RawSide::Start(options, context, wake, 4096, 4096));
   const auto ns =
       std::make_shared<const Namespace>(PagesNamespace(ShapeOf(kLayerBytes), "default", "rpc"));
   TokenChain chain(ns->fingerprint(), kBlockTokens);
@@ -485,7 +514,7 @@ absl::StatusOr<std::vector<BenchRow>> BenchTransport(const BenchOptions& options
                             TokuraSide::Start(options, *context, Wake::kSleep, kNodeBytes));
     TOKURA_ASSIGN_OR_RETURN(
         const std::unique_ptr<RawSide> raw,
-        RawSide::Start(options, *context, Wake::kSleep, spec.block_bytes * spec.batch));
+        RawSide::Start(options, *context, Wake::kSleep, spec.bytes(), spec.raw_server_bytes()));
     TransferBench bench(spec, *tokura, *raw);
     TOKURA_ASSIGN_OR_RETURN(std::vector<BenchRow> measured, bench.Run(row_time()));
     std::move(measured.begin(), measured.end(), std::back_inserter(rows));

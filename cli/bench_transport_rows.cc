@@ -18,21 +18,31 @@ double NanosecondsPerByte(Duration cpu, uint64_t bytes) {
 
 }  // namespace
 
-void TransferRows::Add(const TransferTrio& trio) {
-  const double rate = GigabytesPerSecond(trio.tokura);
-  rate_.Add({.value = rate, .bound = GigabytesPerSecond(trio.raw)});
-  ratios_without_crc_.push_back(rate / GigabytesPerSecond(trio.raw_without_crc));
-  cpu_client_.Add({.value = NanosecondsPerByte(trio.tokura.cpu_self, trio.tokura.bytes),
-                   .bound = NanosecondsPerByte(trio.raw.cpu_self, trio.raw.bytes)});
-  cpu_node_.Add({.value = NanosecondsPerByte(trio.tokura.cpu_peer, trio.tokura.bytes),
-                 .bound = NanosecondsPerByte(trio.raw.cpu_peer, trio.raw.bytes)});
+void TransferRows::Add(const TransferCosts& costs) {
+  const double rate = GigabytesPerSecond(costs.tokura);
+  rate_.Add({.value = rate, .bound = GigabytesPerSecond(costs.raw)});
+  if (costs.maybe_raw_warm) {
+    has_warm_ = true;
+    warm_.Add({.value = rate, .bound = GigabytesPerSecond(*costs.maybe_raw_warm)});
+  }
+  ratios_without_crc_.push_back(rate / GigabytesPerSecond(costs.raw_without_crc));
+  cpu_client_.Add({.value = NanosecondsPerByte(costs.tokura.cpu_self, costs.tokura.bytes),
+                   .bound = NanosecondsPerByte(costs.raw.cpu_self, costs.raw.bytes)});
+  cpu_node_.Add({.value = NanosecondsPerByte(costs.tokura.cpu_peer, costs.tokura.bytes),
+                 .bound = NanosecondsPerByte(costs.raw.cpu_peer, costs.raw.bytes)});
 }
 
-std::vector<BenchRow> TransferRows::Rows(const std::string& name, const std::string& bound) const {
+std::vector<BenchRow> TransferRows::Rows(const std::string& name, const std::string& bound,
+                                         const std::string& warm_bound) const {
   BenchRow row = rate_.Row(name, "GB/s", bound);
   row.ratio_without_crc = Quantile(ratios_without_crc_, 0.5);
-  return {std::move(row), cpu_client_.Row(name + "/cpu_client", "ns/byte", "the same of raw UCX"),
-          cpu_node_.Row(name + "/cpu_node", "ns/byte", "the same of raw UCX")};
+  std::vector<BenchRow> rows = {std::move(row)};
+  if (has_warm_) {
+    rows.push_back(warm_.Row(name + "/warm", "GB/s", warm_bound));
+  }
+  rows.push_back(cpu_client_.Row(name + "/cpu_client", "ns/byte", "the same of raw UCX"));
+  rows.push_back(cpu_node_.Row(name + "/cpu_node", "ns/byte", "the same of raw UCX"));
+  return rows;
 }
 
 }  // namespace tokura::cli

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include <poll.h>
+#include <sys/mman.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -19,11 +20,11 @@ constexpr int kSleepMilliseconds = 10;
 
 void Fill(std::span<std::byte> bytes) {
   uint64_t x = 0x9e3779b97f4a7c15;
-  for (std::byte& byte : bytes) {
+  for (size_t i = 0; i + sizeof(x) <= bytes.size(); i += sizeof(x)) {
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;
-    byte = static_cast<std::byte>(x);
+    std::memcpy(bytes.data() + i, &x, sizeof(x));
   }
 }
 
@@ -33,6 +34,9 @@ absl::StatusOr<std::unique_ptr<UcxRawPeer>> UcxRawPeer::Listen(UcxContext& conte
                                                                Options options) {
   std::unique_ptr<UcxRawPeer> peer(new UcxRawPeer(static_cast<UcxContextImpl&>(context), options));
   TOKURA_RETURN_IF_ERROR(peer->Start());
+  // A store asks for huge pages; only a hint. The other end's memory is an engine's, of plain
+  // pages.
+  static_cast<void>(madvise(peer->memory_.data(), peer->memory_.size(), MADV_HUGEPAGE));
   Fill(peer->memory_);
   TOKURA_ASSIGN_OR_RETURN(const SocketAddress where, SocketAddress::FromLiteral({"127.0.0.1", 0}));
   ucp_listener_params_t params = {};
@@ -94,7 +98,13 @@ absl::Status UcxRawPeer::Start() {
         UcxStatus(ucp_worker_set_am_recv_handler(worker_, &handler), "cannot set a handler"));
   }
   TOKURA_RETURN_IF_ERROR(UcxStatus(ucp_worker_get_efd(worker_, &worker_fd_), "UCX has no wake-up"));
-  memory_.resize(options_.memory_bytes);
+  void* memory = mmap(nullptr, options_.memory_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot map ", options_.memory_bytes, " bytes"));
+  }
+  memory_ = {static_cast<std::byte*>(memory), options_.memory_bytes};
   TOKURA_ASSIGN_OR_RETURN(region_, context_.Register(memory_));
   for (uint32_t i = 0; i < kBlocksMax; ++i) {
     slots_[i] = {this, i};
@@ -124,6 +134,9 @@ UcxRawPeer::~UcxRawPeer() {
   region_.reset();
   if (worker_ != nullptr) {
     ucp_worker_destroy(worker_);
+  }
+  if (!memory_.empty()) {
+    munmap(memory_.data(), memory_.size());
   }
 }
 
@@ -170,6 +183,7 @@ absl::Status UcxRawPeer::Put(const Transfer& transfer) {
   TOKURA_RETURN_IF_ERROR(Do({.ask = Ask::kPut,
                              .checksum = transfer.checksum,
                              .blocks = transfer.blocks,
+                             .room = transfer.room,
                              .block_bytes = transfer.block_bytes}));
   received_crc_ = reply_crc_;
   return absl::OkStatus();
@@ -281,6 +295,10 @@ ucs_status_t UcxRawPeer::OnRequest(void* argument, const void* header, size_t he
 }
 
 void UcxRawPeer::ChooseRoom() {
+  if (request_.room == Room::kSame) {
+    receive_offset_ = 0;
+    return;
+  }
   const size_t bytes = request_.block_bytes * request_.blocks;
   receive_offset_ = bytes <= memory_.size() - put_offset_ ? put_offset_ : 0;
   put_offset_ = receive_offset_ + bytes;

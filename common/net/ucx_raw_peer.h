@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,15 +23,21 @@ namespace tokura::net {
 class UcxRawPeer {
  public:
   enum class Checksum : uint32_t { kNone, kAtReceiver };
+  // Where the server receives puts: where it has not for the longest time, as a store does that
+  // keeps what it is given, or always at the start of its memory, which spares it all the rest.
+  enum class Room : uint32_t { kRotating, kSame };
   struct Options {
     UcxTransport::Options::Wake wake = UcxTransport::Options::Wake::kSleep;
     Duration spin = std::chrono::microseconds(50);  // before sleeping
-    size_t memory_bytes = 0;                        // registered; holds the largest transfer
+    // Registered. The asking end's holds the largest transfer; the serving end's, in huge pages
+    // where the system has them, bounds how far kRotating goes.
+    size_t memory_bytes = 0;
   };
   struct Transfer {
     uint64_t block_bytes = 0;  // block_bytes · blocks ≤ memory_bytes
     uint32_t blocks = 1;       // ≤ kBlocksMax
     Checksum checksum = Checksum::kAtReceiver;
+    Room room = Room::kRotating;  // of puts
   };
   static constexpr uint32_t kBlocksMax = 256;
 
@@ -52,10 +57,8 @@ class UcxRawPeer {
   void Serve();
 
   // Fetch blocks from the start of the server's memory to the start of ours, or send them from
-  // there. The server receives them where it has not received for the longest time, as a store does
-  // that keeps what it is given: reusing one warm buffer would spare it the memory. Return when all
-  // have arrived (at the server: and it said so). UNAVAILABLE: the server is lost;
-  // DATA_LOSS: checksums of a put differ.
+  // there. Return when all have arrived (at the server: and it said so). UNAVAILABLE: the server is
+  // lost; DATA_LOSS: checksums of a put differ.
   absl::Status Get(const Transfer& transfer);
   absl::Status Put(const Transfer& transfer);
   // One small message there and back.
@@ -69,7 +72,7 @@ class UcxRawPeer {
     Ask ask = Ask::kHello;
     Checksum checksum = Checksum::kNone;
     uint32_t blocks = 0;
-    uint32_t reserved = 0;
+    Room room = Room::kRotating;
     uint64_t block_bytes = 0;
   };
   struct Slot {
@@ -106,7 +109,7 @@ class UcxRawPeer {
   ucp_ep_h endpoint_ = nullptr;
   int worker_fd_ = -1;
   Address address_;
-  std::vector<std::byte> memory_;
+  std::span<std::byte> memory_;  // mapped for this end
   std::unique_ptr<MemoryRegion> region_;
   ucp_conn_request_h pending_ = nullptr;
   bool lost_ = false;

@@ -7,19 +7,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TransferTrio Trio(int tokura_ms, int raw_ms, int raw_without_crc_ms) {
+TransferCosts Costs(int tokura_ms, int raw_ms, int raw_without_crc_ms) {
   constexpr uint64_t kBytes = 4'000'000;
   return {.tokura = {milliseconds(tokura_ms), kBytes, milliseconds(8), milliseconds(12)},
           .raw = {milliseconds(raw_ms), kBytes, milliseconds(4), milliseconds(4)},
-          .raw_without_crc = {milliseconds(raw_without_crc_ms), kBytes, {}, {}}};
+          .raw_without_crc = {milliseconds(raw_without_crc_ms), kBytes, {}, {}},
+          .maybe_raw_warm = std::nullopt};
 }
 
 TEST(TransferRowsTest, RatesAreBytesOverTimeAndRatiosOfTheSamePair) {
   TransferRows transfers;
-  transfers.Add(Trio(4, 2, 1));     // the machine is quick
-  transfers.Add(Trio(40, 32, 10));  // then slow
-  transfers.Add(Trio(8, 2, 2));
-  const std::vector<BenchRow> rows = transfers.Rows("transport/get/4MB/batch1", "raw");
+  transfers.Add(Costs(4, 2, 1));     // the machine is quick
+  transfers.Add(Costs(40, 32, 10));  // then slow
+  transfers.Add(Costs(8, 2, 2));
+  const std::vector<BenchRow> rows = transfers.Rows("transport/get/4MB/batch1", "raw", "warm");
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].name, "transport/get/4MB/batch1");
   EXPECT_EQ(rows[0].unit, "GB/s");
@@ -35,8 +36,8 @@ TEST(TransferRowsTest, RatesAreBytesOverTimeAndRatiosOfTheSamePair) {
 
 TEST(TransferRowsTest, ProcessorTimeIsPerByteOfEachSide) {
   TransferRows transfers;
-  transfers.Add(Trio(4, 2, 1));
-  const std::vector<BenchRow> rows = transfers.Rows("x", "raw");
+  transfers.Add(Costs(4, 2, 1));
+  const std::vector<BenchRow> rows = transfers.Rows("x", "raw", "warm");
   EXPECT_EQ(rows[1].name, "x/cpu_client");
   EXPECT_EQ(rows[2].name, "x/cpu_node");
   EXPECT_DOUBLE_EQ(rows[1].value, 2);
@@ -45,12 +46,26 @@ TEST(TransferRowsTest, ProcessorTimeIsPerByteOfEachSide) {
   EXPECT_FALSE(rows[1].ratio_without_crc.has_value());
 }
 
+TEST(TransferRowsTest, TheWarmBoundHasARowOfItsOwn) {
+  TransferRows transfers;
+  TransferCosts costs = Costs(4, 2, 1);
+  costs.maybe_raw_warm = {milliseconds(1), costs.raw.bytes, {}, {}};
+  transfers.Add(costs);
+  const std::vector<BenchRow> rows = transfers.Rows("x", "raw", "raw to warm memory");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1].name, "x/warm");
+  EXPECT_EQ(rows[1].bound_name, "raw to warm memory");
+  EXPECT_DOUBLE_EQ(rows[1].value, rows[0].value);
+  EXPECT_DOUBLE_EQ(*rows[0].ratio, 0.5);
+  EXPECT_DOUBLE_EQ(*rows[1].ratio, 0.25);
+}
+
 TEST(TransferRowsTest, ProcessorClockThatDidNotMoveIsNoDivisionByZero) {
   TransferRows transfers;
-  TransferTrio trio = Trio(4, 2, 1);
-  trio.raw.cpu_self = {};
-  transfers.Add(trio);
-  EXPECT_GT(transfers.Rows("x", "raw")[1].bound, 0);
+  TransferCosts costs = Costs(4, 2, 1);
+  costs.raw.cpu_self = {};
+  transfers.Add(costs);
+  EXPECT_GT(transfers.Rows("x", "raw", "warm")[1].bound, 0);
 }
 
 }  // namespace
