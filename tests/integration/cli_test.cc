@@ -14,6 +14,7 @@
 
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/soak_under_test.h"
+#include "tests/integration/tokura_run.h"
 
 namespace tokura::integration {
 namespace {
@@ -22,43 +23,10 @@ using nlohmann::json;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-struct Finished {
-  int exit_code = -1;
-  std::string out;
-  std::string error;
-};
-
-Finished Tokura(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), TOKURA_PROGRAM);
-  const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
-  ChildProcess process(arguments, files);
-  const auto ended = process.WaitForEnd(seconds(60));
-  Finished run;
-  run.exit_code = ended && WIFEXITED(*ended) ? WEXITSTATUS(*ended) : -1;
-  run.out = ReadText(files.out_path);
-  run.error = ReadText(files.error_path);
-  return run;
-}
-
-// Standard output of a command that succeeds, which must be one JSON object (or a list of rows) and
-// nothing else.
-json TokuraJson(std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), {"--json", "-"});
-  const Finished run = Tokura(std::move(arguments));
-  EXPECT_EQ(run.exit_code, 0) << run.error;
-  json result = json::parse(run.out, nullptr, false);
-  EXPECT_TRUE(result.is_object() || result.is_array()) << run.out;
-  return result;
-}
-
 void ExpectKeys(const json& object, const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     EXPECT_TRUE(object.contains(key)) << key << " is missing in " << object.dump();
   }
-}
-
-std::string Captured(const char* name) {
-  return std::string(TOKURA_CAPTURES) + "/" + name;
 }
 
 void ExpectDemoRequest(const json& request) {

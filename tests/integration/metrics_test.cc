@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "tests/integration/process_memory.h"
 #include "tests/integration/raw_channel.h"
 #include "tests/integration/writers.h"
+#include "tests/unit/client/profile_testing.h"
 
 namespace tokura::integration {
 namespace {
@@ -315,6 +317,7 @@ class ClientMetricsTest : public NodeTest {
   void LatePayloads();
   void StoppedNode();
   void Fencing();
+  void MissingProfile();
 
   NodeUnderTest first_{{"--name", "first"}, NodeLogs::kErrors};
   NodeUnderTest second_{{"--name", "second"}, NodeLogs::kErrors};
@@ -439,8 +442,29 @@ void ClientMetricsTest::Fencing() {
   EXPECT_TRUE(client_->SetNodes({second_.data()}).ok());
 }
 
+void ClientMetricsTest::MissingProfile() {
+  const std::string path = FreshPath(".profile");
+  std::ofstream(path, std::ios::binary) << kernels::SerializeProfile(ProfileFor(space_->spec()));
+  ClientOptions options = Options({first_.data(), second_.data()});
+  options.profiles.files = {path};
+  auto writer = Client::Create(std::move(options));
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->WaitReady(seconds(20)).ok());
+  const TokenChain chain = MakeChain(*space_, 5, kBlocks);
+  PutOptions put;
+  put.codec = "qserve4";
+  put.deadline = Scaled(seconds(10));
+  ASSERT_EQ((*writer)->Put(space_, chain, memory_.View(), put).stored(), kBlocks);
+  const auto match = client_->Lookup(space_, chain);
+  ASSERT_TRUE(match.ok() && match->blocks() == kBlocks);
+  KvMemory target(kBlocks);
+  EXPECT_EQ(client_->Get(space_, *match, target.View()).prefix_ok(), 0u);
+  ExpectMoves(watch_, {"tokura_client_missing_profile_total"});
+}
+
 TEST_F(ClientMetricsTest, EveryFamilyMoves) {
   EveryOperation();
+  MissingProfile();
   Damage();
   LatePayloads();
   StoppedNode();
