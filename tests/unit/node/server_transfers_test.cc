@@ -196,6 +196,16 @@ TEST_F(TransferGateTest, LeavingConnectionsKeepTheOthersTurns) {
   EXPECT_THAT(log_, ElementsAre("b", "c", "b"));
 }
 
+TEST_F(TransferGateTest, ConnectionThatEndsWithoutFinishingGivesBackItsShare) {
+  TransferGate gate(100);
+  {
+    TransferGate::Slot gone(gate);
+    gone.Add(Source("gone", 60, 1));
+    EXPECT_EQ(gate.bytes_under_way(), 60u);
+  }
+  EXPECT_EQ(gate.bytes_under_way(), 0u);
+}
+
 TEST_F(TransferGateTest, OneStoppedPeerWithALargestPartLeavesRoomForAnothers) {
   TransferGate gate(200);  // twice the largest part, as every thread has
   TransferGate::Slot stopped(gate);

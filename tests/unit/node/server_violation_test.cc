@@ -50,6 +50,8 @@ class ServerViolationTest : public ServerRequestTest {
       host_->loop().Enter([&] { raw_.connection->Close(net::CloseMode::kAbort); });
       EXPECT_TRUE(RunUntil([&] { return raw_.closed; }));
     }
+    // The node may not know it yet, and would write to a machine that is no more.
+    EXPECT_TRUE(RunUntil([&] { return node_->accounting().connections <= 1; }));
     raw_.held.clear();
     raw_.connection.reset();
   }
@@ -113,6 +115,39 @@ TEST_F(ServerViolationTest, IdOfAnAnsweredGetWithTransfersUnderWayIsNotUsedAgain
   EXPECT_EQ(Metric("tokura_node_connections_ended_total", {{"reason", "violation"}}), 1);
   ExpectIdle();
   EXPECT_EQ(Lookup(*good_, chain), 1u) << "the node serves on";
+}
+
+TEST_F(ServerViolationTest, PayloadsWithoutARequestAreFewAndDoNotStay) {
+  constexpr size_t kOffers = 100;
+  constexpr size_t kKept = 64;
+  ConnectRaw();
+  std::vector<std::byte> bytes(64);
+  const auto region = transport_->Register(bytes);
+  ASSERT_TRUE(region.ok());
+  size_t refused = 0;
+  for (uint32_t i = 0; i < kOffers; ++i) {
+    net::FrameHeader frame;
+    frame.op = net::Op::kPut;
+    frame.flags = net::kFramePayload;
+    frame.request_id = 1000;
+    frame.index = i;
+    frame.payload_bytes = bytes.size();
+    std::byte header[net::kFrameBytes];
+    net::SerializeFrame(frame, {}, header);
+    const net::RegisteredSpan piece{region->get(), bytes.data(), bytes.size()};
+    host_->loop().Enter([&] {
+      raw_.connection->SendPayload(header, std::span(&piece, 1), [&refused](absl::Status status) {
+        refused += absl::IsResourceExhausted(status) ? 1 : 0;
+      });
+    });
+  }
+  RunFor(milliseconds(500));
+  EXPECT_EQ(refused, kOffers - kKept);
+  Stat(1);
+  RunFor(milliseconds(700));
+  Stat(2);
+  EXPECT_EQ(refused, kOffers) << "a second is enough for the request that they belong to";
+  EXPECT_FALSE(raw_.closed);
 }
 
 TEST_F(ServerViolationTest, TheLatestAnswersAreRememberedWhateverTheirIds) {
