@@ -271,7 +271,7 @@ void DecodeSide(const SideTask& task, const std::byte* in, TokenRange rows, Side
 SideResult EncodeSideFrom(const SideTask& task, const SideAccess& access, TokenRange range,
                           SideScratch* scratch, std::byte* out) {
   const Plan plan(task);
-  if (plan.plain() && plan.coder.encode_from != nullptr && range.count != 0) {
+  if (plan.plain() && plan.coder.encode_from != nullptr && range.count != 0 && access.dim != 0) {
     std::fill(out + plan.bytes.codes, out + plan.parameters_at(), std::byte{0});
     std::fill(out + plan.parameters_at() + plan.bytes.parameters, out + plan.bytes.padded(),
               std::byte{0});
@@ -285,7 +285,7 @@ SideResult EncodeSideFrom(const SideTask& task, const SideAccess& access, TokenR
 void DecodeSideTo(const SideTask& task, const std::byte* in, TokenRange rows, SideScratch* scratch,
                   const SideAccess& access, uint32_t first_token) {
   const Plan plan(task);
-  if (plan.plain() && plan.coder.decode_to != nullptr && rows.count != 0) {
+  if (plan.plain() && plan.coder.decode_to != nullptr && rows.count != 0 && access.dim != 0) {
     plan.coder.decode_to(plan.coded, plan.arrays(in), rows, access, first_token);
     return;
   }
