@@ -14,6 +14,7 @@
 #include "cli/capture_profile.h"
 #include "cli/codec_commands.h"
 #include "cli/kv_session.h"
+#include "cli/sequence_memory.h"
 #include "kernels/profile.h"
 #include "tests/unit/cli/small_capture.h"
 
