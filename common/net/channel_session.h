@@ -26,7 +26,7 @@ struct ChannelVersions {
 // Which of the versions differ: "protocol 2 here, 1 there; format …". Empty when the two can work
 // together.
 std::string DescribeMismatch(const ChannelVersions& here, const ChannelVersions& there);
-// "protocol 1, transport 1.22.0, format 0.2", for messages that name one side.
+// "protocol 3, transport 1.22.0, format 0.3", for messages that name one side.
 std::string DescribeVersions(const ChannelVersions& versions);
 
 // Parse a message that the channel itself consumes. INVALID_ARGUMENT names the op.

@@ -12,7 +12,7 @@
 namespace tokura::net {
 
 inline constexpr uint32_t kFrameMagic = 0x41524b54;  // "TKRA"
-inline constexpr uint16_t kProtocolVersion = 2;      // exact match required; see WIRE.md
+inline constexpr uint16_t kProtocolVersion = 3;      // exact match required; see WIRE.md
 
 enum class Op : uint16_t {
   kHello = 1,

@@ -693,7 +693,7 @@ TEST_F(ChannelTest, OtherVersionsAreRefusedWithBothSidesNamed) {
   const Skew skews[] = {
       {"protocol",
        [](proto::Hello* h) { h->set_protocol_version(9); },
-       {"protocol 9", "protocol 2"}},
+       {"protocol 9", "protocol 3"}},
       {"transport",
        [](proto::Hello* h) { h->set_transport_version("1.13.1"); },
        {"1.13.1", "1.22.0"}},
@@ -745,14 +745,14 @@ TEST_F(ChannelTest, AFrameOfAnotherProtocolVersionIsRefusedReadably) {
   Listen();
   ConnectRaw();
   FrameHeader frame = Frame(Op::kHello, 0);
-  frame.version = 3;
-  OnClient([&] { raw_.Send(frame, "whatever version 3 says"); });
+  frame.version = 4;
+  OnClient([&] { raw_.Send(frame, "whatever version 4 says"); });
   scheduler_.RunFor(milliseconds(50));
   ASSERT_EQ(raw_.frames.size(), 1u);
   EXPECT_EQ(raw_.frames[0].op, Op::kRefused);
   proto::Refused refused;
   ASSERT_TRUE(refused.ParseFromString(raw_.bodies[0]));
-  EXPECT_THAT(refused.reason(), AllOf(HasSubstr("version 3"), HasSubstr("2")));
+  EXPECT_THAT(refused.reason(), AllOf(HasSubstr("version 4"), HasSubstr("3")));
   EXPECT_EQ(server_.closes, 1);
 }
 

@@ -59,7 +59,7 @@ TEST(FrameTest, FieldsLieWhereTheWireDocumentPutsThem) {
   SerializeFrame(EveryFieldSet(), Bytes("xyz"), bytes);
   const std::array<uint8_t, 52> expected = {
       'T',  'K',  'R',  'A',                           // magic
-      2,    0,    20,   0,    3,    0,    5,    0,     // version, op, flags, status
+      3,    0,    20,   0,    3,    0,    5,    0,     // version, op, flags, status
       0x04, 0x03, 0x02, 0x01,                          // index
       0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,  // request id
       0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,  // incarnation
@@ -112,7 +112,7 @@ TEST(FrameTest, AnotherVersionIsNamedWithBothNumbers) {
   const absl::Status status = ParseFrame(bytes, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("version 7"));
-  EXPECT_THAT(status.message(), HasSubstr("this side 2"));
+  EXPECT_THAT(status.message(), HasSubstr("this side 3"));
   // Another version may have another header size; the answer is the same.
   EXPECT_EQ(ParseFrame(std::span(bytes).first(32), {}).status().code(),
             absl::StatusCode::kFailedPrecondition);
