@@ -163,25 +163,17 @@ bool UcxEventLoop::Poll(Duration wait) {
   const TimePoint start = Now();
   const TimePoint until = After(start, wait);
   const bool spins = options_.wake == UcxTransport::Options::Wake::kSpin;
-  const TimePoint patience = std::max(After(start, patience_.now()), awake_until_);
-  bool happened = Spin(spins ? until : std::min(until, patience));
-  if (!happened) {
-    if (!spins) {
-      Sleep(until);
-    }
-    happened = RunOnce();
-  }
-  patience_.Waited(happened ? Now() - start : Duration::max());
-  return happened;
-}
-
-bool UcxEventLoop::Spin(TimePoint until) {
-  while (Now() < until && !stop_.load(std::memory_order_relaxed)) {
+  const TimePoint patience = std::max(After(start, options_.spin), awake_until_);
+  const TimePoint spin_until = spins ? until : std::min(until, patience);
+  while (Now() < spin_until && !stop_.load(std::memory_order_relaxed)) {
     if (RunOnce()) {
       return true;
     }
   }
-  return false;
+  if (!spins) {
+    Sleep(until);
+  }
+  return RunOnce();
 }
 
 void UcxEventLoop::Expect(Duration within) {

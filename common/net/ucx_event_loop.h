@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "common/executor.h"
 #include "common/mutex.h"
-#include "common/net/loop_patience.h"
 #include "common/net/ucx_transport.h"
 
 namespace tokura::net {
@@ -68,23 +67,13 @@ class UcxEventLoop final : public Executor {
   void DropTasks();
 
  private:
-  // A loop that never spins is never patient either. Longer gaps than this are not worth the
-  // processor time.
-  static constexpr Duration kPatienceMax = std::chrono::microseconds(200);
-
   UcxEventLoop(Options options, LoopSource& source, int wake_fd)
-      : options_(options),
-        source_(source),
-        wake_fd_(wake_fd),
-        patience_(options.spin, options.spin > Duration::zero() ? kPatienceMax : Duration::zero()) {
-  }
+      : options_(options), source_(source), wake_fd_(wake_fd) {}
 
   bool Enqueue(Task task, size_t limit);
   bool RunTasks();
   bool RunTimers();
   bool RunOnce();
-  // Look for something to do until `until` at the latest, without sleeping. Whether there was.
-  bool Spin(TimePoint until);
   // Sleep until something may have happened, `until` at the latest.
   void Sleep(TimePoint until);
   void Wake();
@@ -107,7 +96,6 @@ class UcxEventLoop final : public Executor {
   std::unordered_map<TimerId, TimePoint> timer_times_;
   TimerId last_timer_ = 0;
   TimePoint awake_until_ = TimePoint::min();  // see Expect
-  LoopPatience patience_;
 };
 
 }  // namespace tokura::net

@@ -1,7 +1,6 @@
 #include "common/net/ucx_event_loop.h"
 
 #include <algorithm>
-#include <functional>
 #include <thread>
 #include <vector>
 
@@ -27,9 +26,6 @@ class FakeSource final : public LoopSource {
   }
   bool Arm() override {
     ++armed;
-    if (on_arm) {
-      on_arm();
-    }
     return !refuse_arm;
   }
   int event_fd() const override { return fd_; }
@@ -40,7 +36,6 @@ class FakeSource final : public LoopSource {
   }
 
   bool refuse_arm = false;
-  std::function<void()> on_arm;
   bool is_busy = false;
   int armed = 0;
   int progressed = 0;
@@ -76,33 +71,6 @@ TEST_F(LoopTest, StaysAwakeForWhatIsExpectedAndNotForLong) {
   EXPECT_EQ(source.armed, 0);
   EXPECT_FALSE(loop->Poll(std::chrono::milliseconds(20)));
   EXPECT_GE(source.armed, 1);
-}
-
-TEST_F(LoopTest, StaysAwakeLongerWhileGapsAreShort) {
-  using std::chrono::microseconds;
-  auto loop = Make({Wake::kSleep, microseconds(50), 4});
-  // Until the machine lets a gap be longer than the spin and yet short.
-  bool short_gap = false;
-  for (int i = 0; i < 10000 && !short_gap; ++i) {
-    const TimePoint start = loop->Now();
-    source.on_arm = [&] {
-      while (loop->Now() - start < microseconds(100)) {
-      }
-      source.Ring();
-    };
-    ASSERT_TRUE(loop->Poll(std::chrono::seconds(1)));
-    short_gap = loop->Now() - start < microseconds(180);
-  }
-  ASSERT_TRUE(short_gap);
-  source.on_arm = nullptr;
-  const int armed = source.armed;
-  EXPECT_FALSE(loop->Poll(microseconds(150)));
-  EXPECT_EQ(source.armed, armed) << "went to sleep";
-  // Nothing came, so it is not patient any more; a step in between may take the whole wait.
-  for (int i = 0; i < 10000 && source.armed == armed; ++i) {
-    EXPECT_FALSE(loop->Poll(microseconds(150)));
-  }
-  EXPECT_GT(source.armed, armed);
 }
 
 TEST_F(LoopTest, TaskPostedByATaskRunsLater) {
