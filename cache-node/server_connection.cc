@@ -309,6 +309,9 @@ void ServerConnection::Tick(TimePoint now) {
   std::erase_if(early_, [now](const EarlyPayload& entry) {
     return now - entry.arrived > kEarlyPayloadAge;  // Destroying the payload rejects it.
   });
+  if (arrived_ != TimePoint::min()) {
+    context().store->MarkProgress(id_, std::exchange(arrived_, TimePoint::min()));
+  }
   const NodeOptions& options = context().options;
   for (const auto& [id, request] : requests_) {
     if (request->transfers_under_way() == 0) {

@@ -69,6 +69,9 @@ class ServerConnection final : public net::ServerChannelOwner,
               const google::protobuf::MessageLite* body);
   // For ServerRequest: bytes of a transfer moved.
   void Progress(TimePoint now) { last_progress_ = now; }
+  // For PutRequest: bytes of a part have arrived. The store hears of it with the next tick: its
+  // lock is not for every chunk.
+  void Arrived(TimePoint now) { arrived_ = now; }
   // For ServerRequest: answered, and no transfer under way: nothing needs it here any more.
   void Forget(const ServerRequest& request);
 
@@ -108,6 +111,7 @@ class ServerConnection final : public net::ServerChannelOwner,
   bool aborted_ = false;
   bool closed_ = false;
   TimePoint last_progress_ = TimePoint::min();  // of any of its transfers
+  TimePoint arrived_ = TimePoint::min();        // bytes of a put, since the last tick; min: none
 };
 
 }  // namespace tokura::node

@@ -227,7 +227,7 @@ std::unique_ptr<PartVerify> PutRequest::MakeVerify(const Arrival& arrival) const
 
 void PutRequest::OnArrived(const std::shared_ptr<Arrival>& arrival, uint64_t bytes) {
   Progress();
-  connection().context().store->MarkProgress(connection().id(), Now());
+  connection().Arrived(Now());
   arrival->available = bytes;
   Continue(arrival);
 }
