@@ -228,8 +228,9 @@ class Run:
                     results[output.request_id] = output
             if aborted:
                 state = aborted.pop()
-                leases = self.ask_parent("leases")
-                self.abort_seen = {"loading": state.loading, "leases": leases}
+                # No step of the engine in between: what the request holds, it goes on holding.
+                self.ask_parent("some_leases")
+                self.abort_seen = {"loading": state.loading, "leases": self.ask_parent("leases")}
                 engine.abort_request([state.request.request_id], internal=True)
         self.abort_seen["seconds"] = self.ask_parent("no_leases")
         self.abort_seen["leases_after"] = self.ask_parent("leases")

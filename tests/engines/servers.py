@@ -128,8 +128,8 @@ class Cluster:
             return self._end_trap()
         elif operation == "leases":
             return self.leases()
-        elif operation == "no_leases":
-            return self.no_leases()
+        elif operation in ("some_leases", "no_leases"):
+            return self.wait_leases(operation == "some_leases")
         elif operation in ("pause_coordinator", "resume_coordinator"):
             getattr(self.coordinator, operation.split("_")[0])()
         elif operation == "restart_node":
@@ -156,10 +156,11 @@ class Cluster:
         """Leases that all nodes hold."""
         return sum(node.metric("tokura_node_leases") for node in self.nodes.values())
 
-    def no_leases(self) -> float:
-        """Seconds until no node holds a lease; ends at LEASES_SECONDS, before leases end by their age."""
+    def wait_leases(self, some: bool) -> float:
+        """Seconds until some node holds a lease, or none does: a node samples its gauge now and then. Ends at LEASES_SECONDS,
+        before leases end by their age."""
         started = time.monotonic()
-        while self.leases() > 0 and time.monotonic() - started < LEASES_SECONDS:
+        while (self.leases() > 0) != some and time.monotonic() - started < LEASES_SECONDS:
             time.sleep(POLL_SECONDS)
         return time.monotonic() - started
 
