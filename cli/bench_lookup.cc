@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/bench_lookup_bed.h"
 #include "cli/bench_lookup_blocks.h"
+#include "cli/bench_lookup_growth.h"
 #include "cli/bench_lookup_inventory.h"
 #include "cli/bench_lookup_rate.h"
 #include "cli/bench_lookup_redis.h"
@@ -66,12 +67,14 @@ class LookupBench {
     bed_.reset();
     redis_.reset();
     TOKURA_RETURN_IF_ERROR(MeasureInventory());
+    TOKURA_RETURN_IF_ERROR(MeasureIndexGrowth());
     CompareServerTimes(&rows_);
     if (rows_.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "no row begins with '", options_.filter,
-          "'; rows are lookup/{64,1024,16384}/index{1e5,1e6,1e7}, ", kLookupRateName, ", ",
-          kLookupInventoryName, " and lookup/memory/index{1e5,2e5,5e5,1e6,2e6,5e6,1e7}"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("no row begins with '", options_.filter,
+                       "'; rows are lookup/{64,1024,16384}/index{1e5,1e6,1e7}, ", kLookupRateName,
+                       ", ", kLookupInventoryName, ", ", kLookupGrowthName,
+                       " and lookup/memory/index{1e5,2e5,5e5,1e6,2e6,5e6,1e7}"));
     }
     std::vector<BenchRow> asked;
     std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(asked),
@@ -218,6 +221,14 @@ class LookupBench {
     TOKURA_ASSIGN_OR_RETURN(const auto split, CpuSplit::Create({bed->coordinator_pid()}));
     TOKURA_ASSIGN_OR_RETURN(auto rows, MeasureAbsorption(*bed, options_.progress));
     Add(std::move(rows));
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureIndexGrowth() {
+    if (Wanted(options_, kLookupGrowthName)) {
+      TOKURA_ASSIGN_OR_RETURN(auto rows, MeasureGrowth(kGrowthBlocks, options_.progress));
+      Add(std::move(rows));
+    }
     return absl::OkStatus();
   }
 
