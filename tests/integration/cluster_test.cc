@@ -59,6 +59,48 @@ TEST_F(ClusterTest, BlocksSpreadOverNodesAreFoundThroughAnyCoordinator) {
   EXPECT_EQ(again.bytes_moved, 0u);
 }
 
+// Both nodes hold the chain; then each loses blocks in its middle, one of which the other has, too,
+// to the last.
+TEST_F(ClusterTest, MiddleThatOneNodeLostComesFromTheOtherAndWhatBothLostEndsThePrefix) {
+  constexpr uint32_t kLostByOne = kBlocks / 2;  // and the one after it
+  constexpr uint32_t kLostByBoth = kBlocks - 3;
+  ClusterUnderTest cluster({.nodes = 2, .coordinators = 2});
+  const auto reader = ConnectVia(cluster.addresses());
+  std::vector<std::unique_ptr<Client>> at;  // clients of one node, which nobody's plan binds
+  for (size_t node = 0; node < cluster.nodes(); ++node) {
+    at.push_back(Connect({cluster.node(node).data()}));
+    ASSERT_EQ(Store(*at.back(), 1, kBlocks), kBlocks);
+  }
+  ASSERT_TRUE(WaitFor(
+      [&] { return cluster.NodesMetric("tokura_tier_blocks{tier=\"host\"}") == 2.0 * kBlocks; }));
+  const auto lose = [&](size_t node, uint32_t block) {
+    const auto space = *at[node]->OpenNamespace(TestSpace());
+    const BlockKey key = MakeChain(*space, 1, kBlocks).keys()[block];
+    ASSERT_THAT(at[node]->Remove(space, {key}).blocks, ElementsAre(absl::OkStatus()));
+  };
+  lose(1, kLostByOne);
+  lose(1, kLostByOne + 1);
+  // What is believed to be there and is not is had from the other node, and never a hole.
+  EXPECT_EQ(Fetch(*reader, 1, kBlocks), kBlocks);
+  lose(0, kLostByOne + 4);
+  EXPECT_EQ(Fetch(*reader, 1, kBlocks), kBlocks);
+  ASSERT_TRUE(WaitFor([&] {
+    const Match match = Lookup(*reader, 1, kBlocks);
+    return match.blocks() == kBlocks && match.HolderOf(kLostByOne)->node == "node-0" &&
+           match.HolderOf(kLostByOne + 1)->node == "node-0" &&
+           match.HolderOf(kLostByOne + 4)->node == "node-1";
+  }));
+  EXPECT_EQ(Fetch(*reader, 1, kBlocks), kBlocks);
+
+  lose(0, kLostByBoth);
+  lose(1, kLostByBoth);
+  EXPECT_EQ(Fetch(*reader, 1, kBlocks), kLostByBoth);
+  ASSERT_TRUE(WaitFor([&] { return Lookup(*reader, 1, kBlocks).blocks() == kLostByBoth; }));
+  // The hole is closed by one put, of one block.
+  EXPECT_EQ(Store(*reader, 1, kBlocks), kBlocks);
+  EXPECT_TRUE(WaitFor([&] { return Fetch(*reader, 1, kBlocks) == kBlocks; }));
+}
+
 TEST_F(NodeLossTest, KilledNodeCostsItsOwnBlocksUntilTheyArePutAgain) {
   ClusterUnderTest cluster({.nodes = 2, .coordinators = 2});
   const auto client = ConnectVia(cluster.addresses());
