@@ -177,6 +177,15 @@ class Lookups(ContractCase):
             rig.finish(request, status)
         self.assertEqual([lease.released for lease in self.store.leases], [True, True])
 
+    def test_what_is_being_pinned_at_shutdown_is_let_go(self):
+        self.rig().run_alone("w", tokens(24))
+        rig = self.rig()
+        self.store.hold = {"acquire"}
+        rig.add("r", tokens(24))
+        rig.scheduler.shutdown()
+        self.store.run()
+        self.assertEqual([lease.released for lease in self.store.leases], [True])
+
     def test_leases_are_dropped_once_every_worker_has_loaded(self):
         self.rig(ranks=2).run_alone("w", tokens(24))
         rig = self.rig(ranks=2)
@@ -247,6 +256,13 @@ class Identity(ContractCase):
         self.assertEqual(self.hit(salt="\ud800" * 1000), 16)
         self.assertEqual(self.hit(salt="\ud800" * 999), 0)
         self.assertEqual(self.hit(salt="\n"), 0)
+
+    def test_names_of_items_and_adapters_may_be_any_text(self):
+        items = [SimpleNamespace(identifier="\ud800", mm_position=SimpleNamespace(offset=0))]
+        lora = SimpleNamespace(lora_name="\udc80", lora_path="/nowhere/\udc80")
+        self.rig().run_alone("w", tokens(24), items=items, lora=lora)
+        self.assertEqual(self.hit(items=items, lora=lora), 16)
+        self.assertEqual(self.hit(items=items), 0)
 
     def test_another_adapter_is_no_hit_and_its_name_is_no_salt(self):
         def lora(name, path="/nowhere/x"):

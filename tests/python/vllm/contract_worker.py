@@ -68,6 +68,31 @@ class Loads(ContractCase):
         self.assertEqual(rig.received, set(), "only loads between steps are reported as received")
         self.assertTrue(self.store.leases[-1].released)
 
+    def test_a_request_preempted_before_its_load_is_reported_is_promised_nothing_until_it_is(self):
+        self.rig().run_alone("w", tokens(24))
+        rig = self.rig({"load_async": False})
+        request = rig.add("r", tokens(24))
+        self.assertEqual(rig.ask(request), (16, False))
+        rig.promise(request, 0, 16)
+        answers = []
+
+        def schedule_ahead():
+            rig.before_report = None
+            rig.scribble(rig.preempt(request))
+            rig.step()
+            answers.append(rig.ask(request))
+
+        rig.before_report = schedule_ahead
+        rig.step(new=[(request, 16, 8)])
+        self.assertEqual(answers, [(None, False)])
+        self.assertEqual(rig.ask(request), (16, False), "and then it loads again")
+        rig.promise(request, 0, 16)
+        rig.step(resumed=[(request, 16, 8)])
+        self.assertEqual(rig.wrong_tokens(request, 24), [])
+        self.assertEqual(rig.count("loads"), 2)
+        rig.finish(request)
+        self.assertTrue(all(lease.released for lease in self.store.leases))
+
     def test_layers_are_waited_for_one_by_one(self):
         self.rig().run_alone("w", tokens(24))
         rig = self.rig({"layerwise": True})

@@ -215,11 +215,17 @@ class PromptItem:
     hash: bytes
 
 
+def text_bytes(text: str) -> bytes:
+    """UTF-8 of what a caller may have chosen, also of halves of surrogate pairs: an exception here
+    would end the engine."""
+    return text.encode(errors="surrogatepass")
+
+
 def request_items(request: Any) -> list[PromptItem]:
     """Return the multimodal items of a request, in order."""
     return sorted(
         (
-            PromptItem(offset=int(f.mm_position.offset), hash=str(f.identifier).encode())
+            PromptItem(offset=int(f.mm_position.offset), hash=text_bytes(str(f.identifier)))
             for f in request.mm_features or ()
         ),
         key=lambda item: item.offset,

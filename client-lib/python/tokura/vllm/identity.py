@@ -106,7 +106,7 @@ def _kind(group: compat.GroupInfo) -> tokura.AttentionKind:
 
 def _salt(text: str) -> str:
     """A caller's salt; what is long or no text becomes its digest."""
-    data = text.encode(errors="surrogatepass")
+    data = compat.text_bytes(text)
     plain = len(data) <= _SALT_BYTES_MAX and text.isprintable()
     return text if plain else "sha256:" + hashlib.sha256(data).hexdigest()
 
@@ -147,7 +147,7 @@ def directory_digest(path: pathlib.Path) -> str:
         if file.suffix not in (*_WEIGHTS, ".json") or not file.is_file():
             continue
         size = file.stat().st_size
-        digest.update(f"{len(file.name)}:{file.name}:{size}:".encode())
+        digest.update(compat.text_bytes(f"{len(file.name)}:{file.name}:{size}:"))
         with file.open("rb") as stream:
             if file.suffix == ".json" or size <= 2 * _SAMPLE_BYTES:
                 digest.update(stream.read())
@@ -174,7 +174,7 @@ def lora_digest(lora: Any) -> str:
         except OSError:  # The engine will say so when it loads the adapter.
             files = f"path:{key[1]}"
         text = f"{len(key[0])}:{key[0]}:{files}"
-        digest = _lora_digests[key] = hashlib.sha256(text.encode()).hexdigest()
+        digest = _lora_digests[key] = hashlib.sha256(compat.text_bytes(text)).hexdigest()
     return digest
 
 

@@ -247,11 +247,11 @@ class LookupBook:
             ticket.renew()
 
     def close(self) -> None:
-        """Release everything."""
+        """Release everything, also what is still being looked up or pinned."""
         self._closed.set()
         with self._lock:
-            held = list(self._held)
-        for ticket in held:
+            tickets = self._held | self._pinned
+        for ticket in tickets:
             ticket.end()
         if self._keeper is not None:
             self._keeper.join()

@@ -33,6 +33,8 @@ class _Request:
     local_tokens: int = 0
     # Workers that have not reported the load that is with them.
     loading: int = 0
+    # It was preempted while some had not: what they loaded is gone, and is looked up anew.
+    load_lost: bool = False
     # A load of it failed: it is computed from then on, so that failures cannot repeat for ever.
     load_failed: bool = False
     # Raised with every failed load; saves planned before it are void.
@@ -125,6 +127,10 @@ class SchedulerSide:
         state = self._requests.get(request.request_id)
         if state is None or not self._loads or not compat.reads_cache(request):
             return 0, False
+        if state.loading:
+            # The engine schedules a step ahead of what it hears: a load that was preempted is
+            # reported first, then another can be promised.
+            return None, False
         now = self._clock()
         if state.ticket is None or state.ticket.expired(now):
             # It ran before and was preempted, or waited so long that its lease ends.
@@ -232,7 +238,9 @@ class SchedulerSide:
         if state is not None:
             state.pages = []
             state.next_save = None
-            if not state.loading and state.ticket is not None:
+            if state.loading:
+                state.load_lost = True
+            elif state.ticket is not None:
                 state.ticket.end()
                 state.ticket = None
 
@@ -337,6 +345,8 @@ class SchedulerSide:
             if state.loading == 0 and state.ticket is not None:
                 # The ticket stays for what it knows, until the request is scheduled.
                 state.ticket.end()
+                if state.load_lost:
+                    state.ticket, state.load_lost = None, False
         for request_id, jobs in report.released.items():
             state = self._requests.get(request_id) or self._held.get(request_id)
             if state is not None:

@@ -41,7 +41,7 @@ TIMES = {
     "save_held_seconds": "From the start of a save until its pages were no longer read.",
 }
 _BUCKETS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0]
-# Observations kept between two reports; more are counted in the sums alone.
+# Observations kept between two reports; what is more is dropped.
 _OBSERVATIONS_MAX = 4096
 
 
