@@ -17,7 +17,7 @@ LAYERS, HEADS, HEAD_DIM, TOKENS = 4, 2, 64, 256
 
 def main() -> int:
     if len(sys.argv) != 2:
-        print("usage: share_prefix.py HOST:PORT", file=sys.stderr)
+        print("usage: share_prefix.py HOST:PORT (of a node)", file=sys.stderr)
         return 2
     group = tokura.LayerGroup(layers=range(LAYERS), kv_heads=HEADS, k_head_dim=HEAD_DIM)
     spec = tokura.NamespaceSpec(model="example", dtype="float32", groups=[group])

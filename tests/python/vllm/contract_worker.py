@@ -665,6 +665,9 @@ class Packed(ContractCase):
 
 
 class Layouts(ContractCase):
+    def test_the_engines_own_memory_pool_is_used(self):
+        self.assertIsNone(self.rig().workers[0].get_mem_pool_context())
+
     def test_an_unknown_backend_variant_or_shape_is_refused_at_start(self):
         for settings in (
             {"backend": "NEW_ATTN"},

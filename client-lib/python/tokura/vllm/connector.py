@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tokura
@@ -203,6 +204,11 @@ class TokuraConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         plan = self._get_connector_metadata()
         assert isinstance(plan, StepPlan)
         return plan
+
+    def get_mem_pool_context(self) -> AbstractContextManager[None] | None:
+        """Leave the pages where the engine puts them: what crosses the wire is the client's ring,
+        which alone is registered, and codecs stand between it and the pages."""
+        return None
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Learn where the pages are. ValueError: a layout that is not known."""

@@ -54,6 +54,9 @@ class KVConnectorBase_V1(ABC):
     def role(self):
         return self._role
 
+    def get_mem_pool_context(self):
+        raise NotImplementedError
+
     def bind_connector_metadata(self, connector_metadata):
         self._connector_metadata = connector_metadata
 
