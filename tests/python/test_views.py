@@ -183,3 +183,34 @@ def test_torch_tensors(client: tokura.Client, namespace: tokura.Namespace) -> No
     v = [torch.zeros_like(t) for t in k]
     assert client.get(namespace, match, tokura.KvView.contiguous(k, v)).ok
     assert all(np.array_equal(t.numpy(), a) for t, a in zip(k, source.k, strict=True))
+
+
+class DlpackOnly:
+    """Another library's tensor: memory that only the DLPack protocol tells of."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+def test_tensors_of_any_library_that_speaks_dlpack(
+    client: tokura.Client, namespace: tokura.Namespace
+) -> None:
+    source, match = stored(client, namespace, 56_000_000)
+    k, v = paged("NHD")
+    pages = tokura.KvPages.from_arrays(
+        [DlpackOnly(array) for array in k], [DlpackOnly(array) for array in v], order="NHD"
+    )
+    assert client.get(namespace, match, pages.view(TABLE)).ok
+    assert np.array_equal(sequence(k, "NHD"), np.stack(source.k))
+    assert np.array_equal(sequence(v, "NHD"), np.stack(source.v))
+    again = tokura.TokenChain(namespace, range(57_000_000, 57_000_000 + 3 * PAGE_TOKENS))
+    assert client.put(namespace, again, pages.view(TABLE)).ok
+    target = Memory(3 * PAGE_TOKENS)
+    assert client.get(namespace, lookup(client, namespace, again), target.view()).ok
+    assert np.array_equal(np.stack(target.k), np.stack(source.k))
