@@ -68,6 +68,12 @@ say "The connector's contract, with the stand-ins compared with vLLM $vllm"
 (cd tests/python/vllm && "$python" -B -m unittest discover -q -p "contract_*.py")
 (cd tests/python/vllm/standin && "$python" -B -c 'import sys, fake_vllm; d = fake_vllm.check_against_installed(); print(*d, sep="\n"); sys.exit(bool(d))')
 
+say "The package with torch's tensors, which tests/run.sh does without"
+"$python" -m pip install -q --disable-pip-version-check pytest==9.2.0
+(tests=$PWD/tests/python && cd "$work" &&
+  TOKURA_SOURCE_DIR=$tests/../.. TOKURA_BIN_DIR=$programs UCX_HANDLE_ERRORS=none "$python" -B -m pytest -q -p no:cacheprovider \
+    --rootdir="$tests" "$tests/test_views.py" -k torch)
+
 say "Running engines"
 exec env PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 "$python" tests/engines/proof.py "$work/model" "$programs" "$work/out" \
   --codecs "$codecs" ${only:+--only "$only"}

@@ -176,13 +176,20 @@ def test_a_view_keeps_its_arrays_alive() -> None:
     assert gone() is None
 
 
-def test_torch_tensors(client: tokura.Client, namespace: tokura.Namespace) -> None:
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_torch_tensors(client: tokura.Client, name: tokura.DType) -> None:
     torch = pytest.importorskip("torch")
-    source, match = stored(client, namespace, 55_000_000)
-    k = [torch.zeros(HEADS, 3 * PAGE_TOKENS, HEAD_DIM) for _ in range(LAYERS)]
-    v = [torch.zeros_like(t) for t in k]
-    assert client.get(namespace, match, tokura.KvView.contiguous(k, v)).ok
-    assert all(np.array_equal(t.numpy(), a) for t, a in zip(k, source.k, strict=True))
+    dtype = getattr(torch, name)
+    namespace = tokura.Namespace(spec(dtype=name, model=f"torch {name}"))
+    tokens = 3 * PAGE_TOKENS
+    chain = tokura.TokenChain(namespace, range(tokens))
+    k, v = ([torch.randn(HEADS, tokens, HEAD_DIM).to(dtype) for _ in range(LAYERS)] for _ in "kv")
+    assert client.put(namespace, chain, tokura.KvView.contiguous(k, v)).ok
+    match = lookup(client, namespace, chain)
+    assert len(match) == tokens // BLOCK_TOKENS
+    k2, v2 = ([torch.zeros_like(t) for t in half] for half in (k, v))
+    assert client.get(namespace, match, tokura.KvView.contiguous(k2, v2)).ok
+    assert all(torch.equal(a, b) for a, b in zip((*k, *v), (*k2, *v2), strict=True))
 
 
 class DlpackOnly:
