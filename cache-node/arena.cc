@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/memory_limit.h"
 #include "common/status_macros.h"
 
 namespace tokura::node {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 constexpr uint64_t kArenaBytesMin = uint64_t{16} << 10;
+constexpr char kAdvice[] = "; lower host-bytes or raise the limit";
 
 uint32_t HeaderCrc(ExtentHeader header) {
   header.crc = 0;
@@ -41,7 +43,8 @@ absl::Status Populate(std::span<std::byte> pages) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, Prefault prefault) {
+absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, Prefault prefault,
+                                                     const std::string& system_root) {
   if (bytes < kArenaBytesMin) {
     return absl::InvalidArgumentError(
         absl::StrCat("an arena of ", bytes, " bytes is under the minimum of ", kArenaBytesMin));
@@ -56,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, Prefault pr
   }
   if (base == MAP_FAILED) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot map an arena of ", mapped, " bytes: ", std::strerror(errno)));
+        absl::StrCat("cannot map an arena of ", mapped, " bytes: ", std::strerror(errno), kAdvice));
   }
   if (!huge) {
     // A hint: without transparent huge pages the arena works all the same.
@@ -66,6 +69,12 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t bytes, Prefault pr
   static_cast<void>(madvise(base, mapped, MADV_DONTDUMP));
   std::unique_ptr<Arena> arena(new Arena({static_cast<std::byte*>(base), usable}, mapped, huge));
   if (prefault == Prefault::kYes) {
+    // Above its limit the system would end the process, and nobody would read why. Huge pages are
+    // set aside already and count nowhere else.
+    const absl::Status fits = huge ? absl::OkStatus() : CheckMemoryLimit(mapped, system_root);
+    if (!fits.ok()) {
+      return absl::Status(fits.code(), absl::StrCat(fits.message(), kAdvice));
+    }
     TOKURA_RETURN_IF_ERROR(Populate({static_cast<std::byte*>(base), mapped}));
   }
   return arena;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -60,11 +61,13 @@ class Arena {
  public:
   // Map `bytes` (rounded down to the granule) of anonymous zero memory: on huge pages when the
   // system has enough of them free, else with a hint to use transparent ones. RESOURCE_EXHAUSTED:
-  // the system refuses (the message has the size and why); INVALID_ARGUMENT: under 16 KiB. With
-  // kYes it blocks for up to seconds per GiB, as the system is fast; an old kernel that cannot do
-  // it is no error.
+  // the system refuses (the message has the size and why), or, with kYes, the pages would exceed
+  // what this process may have (CheckMemoryLimit under `system_root`); INVALID_ARGUMENT: under
+  // 16 KiB. With kYes it blocks for up to seconds per GiB, as the system is fast; an old kernel
+  // that cannot do it is no error.
   static absl::StatusOr<std::unique_ptr<Arena>> Create(uint64_t bytes,
-                                                       Prefault prefault = Prefault::kNo);
+                                                       Prefault prefault = Prefault::kNo,
+                                                       const std::string& system_root = "");
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

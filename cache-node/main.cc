@@ -127,7 +127,8 @@ void AddLimits(OptionTable& options, Flags& flags) {
   options.AddDouble("low-watermark", &node.low_watermark, "share of host-bytes to evict down to");
   node.prefault = true;
   options.AddBool("prefault", &node.prefault,
-                  "take all of host-bytes from the system before serving");
+                  "take all of host-bytes from the system before serving; refuses to start when "
+                  "the machine or a control group does not have them");
   options.AddBool("verify-on-put", &node.verify_on_put,
                   "check every layer's checksum before a part is stored");
 }

@@ -1,8 +1,12 @@
 #include "cache-node/arena.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -84,6 +88,25 @@ TEST(ArenaCreate, PrefaultTakesEveryPageAtOnce) {
 TEST(ArenaCreate, RefusesWhatTheSystemCannotGive) {
   EXPECT_EQ(Arena::Create(1000).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Arena::Create(uint64_t{1} << 60).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(ArenaCreate, PagesThatTheSystemWouldNotGiveAreRefusedReadably) {
+  constexpr uint64_t kLimit = uint64_t{8} << 20;
+  const std::string root = ::testing::TempDir() + "arena_limit_" + std::to_string(getpid());
+  std::filesystem::create_directories(root + "/proc");
+  std::ofstream(root + "/proc/meminfo") << "MemAvailable: " << kLimit / 1024 << " kB\n";
+  EXPECT_TRUE(Arena::Create(kLimit / 2, Prefault::kYes, root).ok());
+  EXPECT_TRUE(Arena::Create(kLimit, Prefault::kNo, root).ok());
+  const auto refused = Arena::Create(kLimit, Prefault::kYes, root);
+  if (refused.ok()) {
+    EXPECT_TRUE((*refused)->huge_pages()) << "only pages that are set aside fit";
+  } else {
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.status().message()),
+                ::testing::AllOf(::testing::HasSubstr(root + "/proc/meminfo"),
+                                 ::testing::HasSubstr("lower host-bytes")));
+  }
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace
