@@ -1,9 +1,12 @@
 // The node behind its protocol, on the simulator: greeting, limits, drain, health.
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/node/server_request_testing.h"
 
 namespace tokura::node {
@@ -64,6 +67,30 @@ TEST_F(ServerRequestTest, RefusesConnectionsAboveTheLimitReadably) {
   first.Close(net::CloseMode::kFlush);
   ASSERT_TRUE(RunUntil([&] { return node_->accounting().connections == 0; }));
   EXPECT_TRUE(Connect().welcome());
+}
+
+TEST_F(ServerRequestTest, FarAboveTheLimitConnectionsAreNotEvenAccepted) {
+  constexpr size_t kMany = 100;  // the node says why to 64 at a time
+  NodeOptions options = SmallOptions();
+  options.connections_max = 1;
+  StartNode(options);
+  TestClient& first = Connect();
+  const size_t before = clients_.size();
+  for (size_t i = 0; i < kMany; ++i) {
+    // None is waited for: all come before the node has closed the first of them.
+    TestClient::Options one;
+    one.name = absl::StrCat("client", i);
+    clients_.push_back(std::make_unique<TestClient>(network_, address_, std::move(one)));
+  }
+  size_t most = 0;
+  ASSERT_TRUE(RunUntil([&] {
+    most = std::max(most, node_->accounting().connections);
+    return std::all_of(clients_.begin() + static_cast<ptrdiff_t>(before), clients_.end(),
+                       [](const auto& client) { return client->down().has_value(); });
+  }));
+  EXPECT_LE(most, 65u);
+  EXPECT_EQ(Metric("tokura_node_connections_ended_total", {{"reason", "limit"}}), kMany);
+  EXPECT_FALSE(first.down().has_value());
 }
 
 TEST_F(ServerRequestTest, RefusesAnEndlessTenantName) {

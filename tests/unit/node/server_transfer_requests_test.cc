@@ -1,6 +1,8 @@
 // GET and PUT on the simulator: what is stored and served, in and out of order, and what is left
 // behind when clients stop, die or cancel.
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +81,31 @@ TEST_F(ServerRequestTest, LayerRangeIsThePrefixAndThoseLayers) {
   ASSERT_TRUE(RunUntil([&] { return Arrived(last); }));
   EXPECT_TRUE(
       reader->VerifyLayer(2, std::span(last.payloads()[0]->bytes).subspan(info.prefix_bytes)).ok());
+}
+
+TEST_F(ServerRequestTest, ABlockWithADamagedPrefixGoesAndCanBePutAgain) {
+  StartNode(SmallOptions());
+  TestClient& client = Connect();
+  const Chain chain{.blocks = 2};
+  ASSERT_THAT(Put(client, chain), ElementsAre(kOk, kOk));
+  const std::span<std::byte> arena = node_transports_.front()->registered().front();
+  const std::vector<std::byte> stored = Part(chain, 1, {});
+  const auto found = std::search(arena.begin(), arena.end(), stored.begin(), stored.end());
+  ASSERT_NE(found, arena.end());
+  found[20] ^= std::byte{1};
+
+  proto::GetRequest get = GetMessage(chain);
+  get.set_first_layer(1);
+  get.set_layer_count(1);
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk, absl::StatusCode::kDataLoss));
+  EXPECT_EQ(Metric("tokura_node_checksum_failures_total", {{"where", "stored"}}), 1);
+  EXPECT_EQ(Lookup(client, chain), 1u) << "it is no hit any more";
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk, absl::StatusCode::kNotFound));
+  EXPECT_THAT(Put(client, chain), ElementsAre(kOk, kOk));
+  EXPECT_EQ(PutParts("stored"), 3);
+  EXPECT_EQ(PutParts("held"), 1) << "the healthy one";
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk, kOk));
+  ExpectIdle();
 }
 
 TEST_F(ServerRequestTest, GetServesWhatIsThereAndReportsTheRest) {
