@@ -398,6 +398,26 @@ TEST_F(CoordinatorLinkTest, AdoptsAHigherIncarnation) {
   EXPECT_EQ(Metric("tokura_node_connections_ended_total", {{"reason", "new_life"}}), 1);
 }
 
+// Meanwhile the node has become another life, and asked again on the same connection.
+TEST_F(CoordinatorLinkTest, AnAnswerToWhatAnEarlierLifeAskedDoesNotCount) {
+  FakeCoordinator& holder = AddCoordinator();
+  FakeCoordinator& other = AddCoordinator();
+  other.holder = false;
+  other.keep_register = true;
+  holder.hand_out = 5000;
+  Start();
+  ASSERT_TRUE(RunUntil([&] { return other.has_kept(); }));
+  ASSERT_TRUE(RunUntil([&] { return other.registers.size() == 2; }));
+  ASSERT_TRUE(RunUntil([&] { return other.model.complete; }));
+  EXPECT_EQ(other.registers[1].incarnation(), 5000u);
+  other.AnswerKept(absl::UnavailableError("this was for the life before"));
+  const size_t reports = other.reports.size();
+  ASSERT_TRUE(RunUntil([&] { return other.reports.size() >= reports + 3; }));
+  EXPECT_EQ(other.hellos.size(), 1u) << "the connection goes on";
+  EXPECT_EQ(other.registers.size(), 2u);
+  EXPECT_EQ(Metric("tokura_node_coordinators_registered"), 2);
+}
+
 TEST_F(CoordinatorLinkTest, AZombieStopsServing) {
   FakeCoordinator& coordinator = AddCoordinator();
   Start();

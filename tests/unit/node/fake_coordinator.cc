@@ -57,6 +57,10 @@ void FakeCoordinator::Disconnect() {
   });
 }
 
+void FakeCoordinator::AnswerKept(const absl::Status& status) {
+  host_.loop().Enter([&] { std::exchange(kept_, nullptr)->Reply(kept_frame_, status); });
+}
+
 absl::Status FakeCoordinator::OnHello(net::ServerChannel&, const proto::Hello& hello,
                                       proto::Welcome*) {
   hellos.push_back(hello);
@@ -89,6 +93,11 @@ void FakeCoordinator::OnRequest(net::ServerChannel& channel, const net::FrameHea
 void FakeCoordinator::OnRegister(net::ServerChannel& channel, const net::FrameHeader& frame,
                                  std::span<const std::byte> body) {
   registers.push_back(Parse<proto::RegisterRequest>(body));
+  if (std::exchange(keep_register, false)) {
+    kept_ = &channel;
+    kept_frame_ = frame;
+    return;
+  }
   if (refuse_register.has_value()) {
     channel.Reply(frame, *refuse_register);
     return;

@@ -39,6 +39,10 @@ class FakeCoordinator final : public net::ServerChannelOwner {
     model = InventoryModel();
   }
 
+  // Answer the registration that was kept, as if it had been the last.
+  bool has_kept() const { return kept_ != nullptr; }
+  void AnswerKept(const absl::Status& status);
+
   // What came, in order.
   std::vector<proto::Hello> hellos;
   std::vector<proto::RegisterRequest> registers;
@@ -56,6 +60,7 @@ class FakeCoordinator final : public net::ServerChannelOwner {
   uint64_t hand_out = 0;
   std::optional<absl::Status> refuse_register;
   std::vector<net::Op> silent;             // never answered
+  bool keep_register = false;              // the next one is answered by AnswerKept
   std::vector<proto::TouchBatch> touches;  // for the next report
   std::vector<proto::OrphanBatch> orphans;
   bool ask_for_snapshot = false;  // by the next report
@@ -79,6 +84,8 @@ class FakeCoordinator final : public net::ServerChannelOwner {
   sim::SimHost host_;
   sim::SimTransport transport_;
   uint64_t incarnation_ = 1;
+  net::ServerChannel* kept_ = nullptr;  // of channels_, which the test does not close
+  net::FrameHeader kept_frame_;
   std::map<net::ServerChannel*, std::unique_ptr<net::ServerChannel>> channels_;
   std::unique_ptr<net::Listener> listener_;
 };
