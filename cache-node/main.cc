@@ -12,6 +12,7 @@
 #include "cache-node/node.h"
 #include "common/config.h"
 #include "common/log.h"
+#include "common/net/address_option.h"
 #include "common/port_file.h"
 #include "common/profile_paths.h"
 #include "common/status_macros.h"
@@ -68,11 +69,11 @@ absl::Status ResolveCluster(Flags* flags) {
   NodeOptions& node = flags->node;
   node.coordinators.clear();
   for (const std::string& text : flags->coordinators) {
-    TOKURA_ASSIGN_OR_RETURN(net::Address address, net::Address::Parse(text));
+    TOKURA_ASSIGN_OR_RETURN(net::Address address, net::ParseAddressOption("coordinator", text));
     node.coordinators.push_back(std::move(address));
   }
   if (!flags->advertise.empty()) {
-    TOKURA_ASSIGN_OR_RETURN(node.advertise, net::Address::Parse(flags->advertise));
+    TOKURA_ASSIGN_OR_RETURN(node.advertise, net::ParseAddressOption("advertise", flags->advertise));
   }
   if (flags->change_log_max < 0) {
     return absl::InvalidArgumentError("change-log-max is negative");
@@ -85,8 +86,8 @@ absl::Status ResolveCluster(Flags* flags) {
 absl::Status Resolve(Flags* flags) {
   TOKURA_RETURN_IF_ERROR(CheckNotYet(*flags));
   NodeOptions& node = flags->node;
-  TOKURA_ASSIGN_OR_RETURN(node.listen, net::Address::Parse(flags->listen));
-  TOKURA_ASSIGN_OR_RETURN(node.admin, net::Address::Parse(flags->admin));
+  TOKURA_ASSIGN_OR_RETURN(node.listen, net::ParseAddressOption("listen", flags->listen));
+  TOKURA_ASSIGN_OR_RETURN(node.admin, net::ParseAddressOption("admin", flags->admin));
   TOKURA_ASSIGN_OR_RETURN(node.keys_max, ToCount("keys-max", flags->keys_max));
   TOKURA_ASSIGN_OR_RETURN(node.blocks_max, ToCount("blocks-max", flags->blocks_max));
   TOKURA_ASSIGN_OR_RETURN(node.connections_max, ToCount("connections-max", flags->connections_max));

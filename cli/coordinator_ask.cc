@@ -41,6 +41,13 @@ absl::StatusOr<proto::NodesReply> AskOne(net::UcxTransport& transport, const net
   return reply;
 }
 
+void Wait(net::UcxTransport& transport, Duration time) {
+  const TimePoint end = SystemClock().Now() + time;
+  for (TimePoint now = SystemClock().Now(); now < end; now = SystemClock().Now()) {
+    transport.Poll(end - now);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& coordinators,
@@ -54,20 +61,27 @@ absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& co
   TOKURA_ASSIGN_OR_RETURN(const auto transport, net::UcxTransport::Create(*context, {}));
   const TimePoint deadline = SystemClock().Now() + timeout;
   absl::Status why = absl::InvalidArgumentError("no coordinator was named");
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    // A silent one leaves the others their share of the time.
-    const Duration share =
-        (deadline - SystemClock().Now()) / static_cast<int64_t>(addresses.size() - i);
-    auto reply = AskOne(*transport, addresses[i], share);
-    if (reply.ok()) {
-      return reply;
+  while (true) {
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      // A silent one leaves the others their share of the time.
+      const Duration share =
+          (deadline - SystemClock().Now()) / static_cast<int64_t>(addresses.size() - i);
+      auto reply = AskOne(*transport, addresses[i], share);
+      if (reply.ok()) {
+        return reply;
+      }
+      why = reply.status();
+      if (!absl::StrContains(why.message(), coordinators[i])) {
+        why = absl::Status(why.code(), absl::StrCat(coordinators[i], ": ", why.message()));
+      }
     }
-    why = reply.status();
-    if (!absl::StrContains(why.message(), coordinators[i])) {
-      why = absl::Status(why.code(), absl::StrCat(coordinators[i], ": ", why.message()));
+    // Of several, one that starts or was busy may serve a moment later; a single one that is not
+    // there is better said at once.
+    if (addresses.size() < 2 || SystemClock().Now() + kAskAgainAfter >= deadline) {
+      return why;
     }
+    Wait(*transport, kAskAgainAfter);
   }
-  return why;
 }
 
 absl::Status WaitForNodes(const std::string& coordinator, const std::vector<std::string>& nodes,
@@ -83,10 +97,7 @@ absl::Status WaitForNodes(const std::string& coordinator, const std::vector<std:
     if (missing.empty()) {
       return absl::OkStatus();
     }
-    const TimePoint again = SystemClock().Now() + kAskAgainAfter;
-    while (SystemClock().Now() < again) {
-      transport->Poll(again - SystemClock().Now());
-    }
+    Wait(*transport, kAskAgainAfter);
   }
   return absl::DeadlineExceededError(
       absl::StrCat("the coordinator at ", coordinator, " does not have all nodes: ", missing));

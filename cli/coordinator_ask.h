@@ -10,8 +10,9 @@
 
 namespace tokura::cli {
 
-// Ask the first of `coordinators` ("host:port") that answers which nodes it knows. Blocks at most
-// `timeout`, shared by all of them. INVALID_ARGUMENT: an address; UNAVAILABLE or the last
+// Ask the first of `coordinators` ("host:port") that answers which nodes it knows. Several are
+// asked again and again until one answers; a single one that is not there ends it at once. Blocks
+// at most `timeout`, shared by all of them. INVALID_ARGUMENT: an address; UNAVAILABLE or the last
 // coordinator's own status: nobody answered, and why.
 absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& coordinators,
                                               Duration timeout);

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/sequence_memory.h"
+#include "common/net/address_option.h"
 #include "common/status_macros.h"
 #include "kernels/codec.h"
 
@@ -18,6 +19,12 @@ void AddServerFlags(OptionTable* options, std::vector<std::string>* nodes,
   options->AddStrings("node", nodes,
                       "cache nodes, host:port, comma-separated, where there is no coordinator");
   options->AddCheck([nodes, coordinators]() -> absl::Status {
+    for (const std::string& node : *nodes) {
+      TOKURA_RETURN_IF_ERROR(net::ParseAddressOption("node", node).status());
+    }
+    for (const std::string& coordinator : *coordinators) {
+      TOKURA_RETURN_IF_ERROR(net::ParseAddressOption("coordinator", coordinator).status());
+    }
     if (nodes->empty() && coordinators->empty()) {
       return absl::InvalidArgumentError(
           "name a coordinator with --coordinator HOST:PORT, or a cache node with --node HOST:PORT "

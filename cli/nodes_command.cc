@@ -7,6 +7,7 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "common/config.h"
+#include "common/net/address_option.h"
 #include "common/net/transport.h"
 #include "common/status_macros.h"
 #include "common/time.h"
@@ -97,7 +98,7 @@ int RunNodes(const std::vector<std::string>& args) {
           "address)");
     }
     for (const std::string& coordinator : flags.coordinators) {
-      TOKURA_RETURN_IF_ERROR(net::Address::Parse(coordinator).status());
+      TOKURA_RETURN_IF_ERROR(net::ParseAddressOption("coordinator", coordinator).status());
     }
     if (!flags.once) {
       return absl::InvalidArgumentError(

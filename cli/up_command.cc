@@ -8,6 +8,7 @@
 #include "cache-node/node.h"
 #include "cli/output.h"
 #include "common/config.h"
+#include "common/net/address_option.h"
 #include "common/net/transport.h"
 #include "common/port_file.h"
 #include "common/profile_paths.h"
@@ -35,10 +36,13 @@ bool IsLoopback(const net::Address& address) {
 
 // Check the flags and complete the options of both servers.
 absl::Status Resolve(UpFlags* flags) {
-  TOKURA_ASSIGN_OR_RETURN(flags->coordinator.listen, net::Address::Parse(flags->listen));
-  TOKURA_ASSIGN_OR_RETURN(flags->coordinator.admin, net::Address::Parse(flags->coordinator_admin));
-  TOKURA_ASSIGN_OR_RETURN(flags->node.listen, net::Address::Parse(flags->node_listen));
-  TOKURA_ASSIGN_OR_RETURN(flags->node.admin, net::Address::Parse(flags->admin));
+  TOKURA_ASSIGN_OR_RETURN(flags->coordinator.listen,
+                          net::ParseAddressOption("listen", flags->listen));
+  TOKURA_ASSIGN_OR_RETURN(flags->coordinator.admin,
+                          net::ParseAddressOption("coordinator-admin", flags->coordinator_admin));
+  TOKURA_ASSIGN_OR_RETURN(flags->node.listen,
+                          net::ParseAddressOption("node-listen", flags->node_listen));
+  TOKURA_ASSIGN_OR_RETURN(flags->node.admin, net::ParseAddressOption("admin", flags->admin));
   // The only node takes all from the start.
   flags->coordinator.join_ramp = Duration::zero();
   for (const net::Address& address : {flags->coordinator.listen, flags->node.listen}) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config.h"
 #include "common/log.h"
+#include "common/net/address_option.h"
 #include "common/port_file.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
@@ -68,8 +69,8 @@ absl::Status ResolveCounts(Flags* flags) {
 // Check the flags and complete the coordinator's options.
 absl::Status Resolve(Flags* flags) {
   CoordinatorOptions& options = flags->coordinator;
-  TOKURA_ASSIGN_OR_RETURN(options.listen, net::Address::Parse(flags->listen));
-  TOKURA_ASSIGN_OR_RETURN(options.admin, net::Address::Parse(flags->admin));
+  TOKURA_ASSIGN_OR_RETURN(options.listen, net::ParseAddressOption("listen", flags->listen));
+  TOKURA_ASSIGN_OR_RETURN(options.admin, net::ParseAddressOption("admin", flags->admin));
   TOKURA_RETURN_IF_ERROR(ResolveCounts(flags));
   if (!IsLoopback(options.listen) && !flags->allow_unauthenticated) {
     return absl::InvalidArgumentError(

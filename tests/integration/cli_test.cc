@@ -233,6 +233,53 @@ TEST(CliTest, UpServesUntilSigterm) {
   EXPECT_TRUE(WIFEXITED(*ended) && WEXITSTATUS(*ended) == 0) << *ended;
 }
 
+// The first that is named is gone, and the second starts only after it was asked for in vain.
+TEST(CliTest, NodesAsksSeveralCoordinatorsUntilOneAnswers) {
+  const auto start = [](const std::string& listen, std::map<std::string, std::string>* ports) {
+    const std::string port_file = FreshPath(".ports");
+    auto up = std::make_unique<ChildProcess>(
+        std::vector<std::string>{TOKURA_PROGRAM, "up", "--host-bytes", "64MiB", "--listen", listen,
+                                 "--port-file", port_file},
+        ChildProcess::Output{FreshPath(".out"), FreshPath(".err")});
+    EXPECT_TRUE(WaitFor([&] { return !ReadPorts(port_file).empty(); }));
+    *ports = ReadPorts(port_file);
+    return up;
+  };
+  std::map<std::string, std::string> gone, late;
+  start("127.0.0.1:0", &gone);
+  start("127.0.0.1:0", &late);
+  const ChildProcess::Output files{FreshPath(".out"), FreshPath(".err")};
+  ChildProcess nodes({TOKURA_PROGRAM, "nodes", "--coordinator", gone["data"] + "," + late["data"],
+                      "--timeout", "60s", "--json", "-"},
+                     files);
+  // Nobody listens: a single round of asking is over long before.
+  EXPECT_TRUE(nodes.RunsFor(Lasting(std::chrono::milliseconds(500))));
+  const auto up = start(late["data"], &late);
+  const auto ended = nodes.WaitForEnd();
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_TRUE(WIFEXITED(*ended) && WEXITSTATUS(*ended) == 0) << ReadText(files.error_path);
+  EXPECT_TRUE(json::accept(ReadText(files.out_path)));
+}
+
+TEST(CliTest, WrongAddressesAreRefusedWithTheirOption) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"get", "--kv", Captured("prefix.kvcap"), "--node"},
+      {"get", "--kv", Captured("prefix.kvcap"), "--coordinator"},
+      {"nodes", "--coordinator"},
+      {"up", "--listen"},
+      {"up", "--node-listen"},
+      {"up", "--admin"},
+      {"up", "--coordinator-admin"},
+  };
+  for (std::vector<std::string> command : commands) {
+    const std::string option = command.back();
+    command.push_back("127.0.0.1:port");
+    const Finished refused = Tokura(command);
+    EXPECT_EQ(refused.exit_code, 2) << refused.error;
+    EXPECT_THAT(refused.error, HasSubstr(option + ": 'port' is not a port"));
+  }
+}
+
 TEST(CliTest, ExitStatusTellsFailureFromWrongUsage) {
   const Finished help = Tokura({"--help"});
   EXPECT_EQ(help.exit_code, 0);
