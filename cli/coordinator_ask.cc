@@ -61,11 +61,14 @@ absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& co
   TOKURA_ASSIGN_OR_RETURN(const auto transport, net::UcxTransport::Create(*context, {}));
   const TimePoint deadline = SystemClock().Now() + timeout;
   absl::Status why = absl::InvalidArgumentError("no coordinator was named");
-  while (true) {
+  for (bool again = false;; again = true) {
     for (size_t i = 0; i < addresses.size(); ++i) {
       // A silent one leaves the others their share of the time.
       const Duration share =
           (deadline - SystemClock().Now()) / static_cast<int64_t>(addresses.size() - i);
+      if (again && share < kAskAgainAfter) {
+        return why;  // Too little for an answer; what an earlier round met says more.
+      }
       auto reply = AskOne(*transport, addresses[i], share);
       if (reply.ok()) {
         return reply;
@@ -77,7 +80,7 @@ absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& co
     }
     // Of several, one that starts or was busy may serve a moment later; a single one that is not
     // there is better said at once.
-    if (addresses.size() < 2 || SystemClock().Now() + kAskAgainAfter >= deadline) {
+    if (addresses.size() < 2) {
       return why;
     }
     Wait(*transport, kAskAgainAfter);
