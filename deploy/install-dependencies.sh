@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building Tokura needs and this machine lacks: Debian packages, and UCX below build/ucx.
-#   deploy/install-dependencies.sh [--tests]     --tests: also what tests/run.sh needs
+#   deploy/install-dependencies.sh [--tests | --ucx-only]     --tests: also what tests/run.sh needs; --ucx-only: no packages
 # Safe to run twice; does nothing where everything is there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,8 +14,9 @@ packages=(
 )
 for argument in "$@"; do
   case $argument in
+    --ucx-only) packages=() ;;
     --tests) packages+=(libgtest-dev libgmock-dev clang libclang-rt-14-dev clang-format clang-tidy procps) ;;
-    *) echo "usage: deploy/install-dependencies.sh [--tests]" >&2; exit 2 ;;
+    *) echo "usage: deploy/install-dependencies.sh [--tests | --ucx-only]" >&2; exit 2 ;;
   esac
 done
 
