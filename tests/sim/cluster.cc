@@ -241,7 +241,7 @@ void Cluster::AddClient(size_t index, const ClientOptions& client_options) {
   options.name = process->host->name();
   if (!coordinated()) {
     options.nodes = NodeList();
-  } else if (options.coordinators.empty()) {
+  } else if (options.coordinators.empty() && options.nodes.empty()) {
     // Each begins with another one.
     const std::vector<net::Address> list = CoordinatorList();
     for (size_t i = 0; i < list.size(); ++i) {
@@ -449,6 +449,14 @@ void Cluster::StartAuditor(size_t index) {
   }
   clients_.emplace_back();
   AddClient(clients_.size() - 1, options);
+}
+
+size_t Cluster::StartNodeClient(size_t index) {
+  ClientOptions options = client_options_;
+  options.nodes = {nodes_[index]->address.ToString()};
+  clients_.emplace_back();
+  AddClient(clients_.size() - 1, options);
+  return clients_.size() - 1;
 }
 
 void Cluster::StopNodes() {

@@ -88,6 +88,8 @@ class Cluster {
   bool AllEnded() const;
   // A client that asks coordinator `index` only.
   void StartAuditor(size_t index = 0);
+  // A client that knows node `index` only and asks no coordinator; its place among the clients.
+  size_t StartNodeClient(size_t index);
   // Nodes that had heard, when they were killed, that a newer process has their name.
   uint64_t superseded() const { return superseded_; }
   // How long everything takes to settle after Heal, at most.

@@ -179,6 +179,69 @@ TEST_F(ClusterScenarioTest, OrphansGoBeforeWhatIsLookedUp) {
   }
 }
 
+// ---- holes ----
+
+// Both nodes hold the chain whole; each loses other blocks of its middle, and then both the same.
+void LoseTheMiddle(uint64_t seed, uint32_t chain) {
+  constexpr uint32_t kLostByFirst = 4, kLostBySecond = 2, kLostByBoth = 3;
+  constexpr size_t kReader = 0;
+  Scenario scenario(
+      {.seed = seed,
+       .shape = ClusterShape{.coordinators = 2, .clients = 1, .host_bytes = 64 * 1024}});
+  Cluster& cluster = scenario.cluster();
+  const size_t at[] = {cluster.StartNodeClient(0), cluster.StartNodeClient(1)};
+  scenario.RunFor(milliseconds(500));  // They meet their nodes.
+  for (const size_t writer : at) {
+    ASSERT_EQ(scenario.Put(writer, {.chain = chain, .codec = "raw"}).stored(), kChainBlocks);
+  }
+  ASSERT_EQ(scenario.blocks(), 2 * kChainBlocks);
+  const auto found = [&] { return scenario.Lookup(kReader, chain); };
+  // Every coordinator has heard of everything.
+  const auto settle = [&] { scenario.RunFor(seconds(1)); };
+  const auto holder_is = [&](uint32_t block, size_t node) {
+    const Match match = found();
+    return match.blocks() == kChainBlocks && match.HolderOf(block)->node == cluster.node(node).name;
+  };
+  const auto got = [&](const Match& match) {
+    return scenario.Get(kReader, match, {.chain = chain}).prefix_ok();
+  };
+  settle();
+  ASSERT_EQ(found().blocks(), kChainBlocks);
+
+  // The coordinators have not heard of it yet: another copy is found, or the prefix is shorter.
+  const Match before = found();
+  scenario.Remove(at[1], chain, kLostBySecond);
+  EXPECT_GE(got(before), kLostBySecond);
+  scenario.Remove(at[0], chain, kLostByFirst);
+  ASSERT_EQ(scenario.blocks(), 2 * kChainBlocks - 2);
+  settle();
+  EXPECT_TRUE(holder_is(kLostBySecond, 0));
+  EXPECT_TRUE(holder_is(kLostByFirst, 1));
+  EXPECT_EQ(got(found()), kChainBlocks) << "each has what the other lost";
+
+  const Match whole = found();
+  scenario.Remove(at[0], chain, kLostByBoth);
+  scenario.Remove(at[1], chain, kLostByBoth);
+  EXPECT_EQ(got(whole), kLostByBoth) << "what follows the hole is no prefix";
+  settle();
+  EXPECT_EQ(found().blocks(), kLostByBoth);
+  EXPECT_EQ(got(found()), kLostByBoth);
+  scenario.Put(kReader, {.chain = chain, .variant = 2, .codec = "raw"});
+  settle();
+  EXPECT_EQ(found().blocks(), kChainBlocks) << "the hole is closed";
+  EXPECT_EQ(got(found()), kChainBlocks);
+  EXPECT_THAT(scenario.End(), IsEmpty());
+}
+
+TEST_F(ClusterScenarioTest, AMiddleThatOneNodeLostComesFromTheOther) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    for (const uint32_t chain : {0u, kFirstSlidingChain}) {
+      SCOPED_TRACE(absl::StrCat("seed ", seed, ", chain ", chain));
+      ASSERT_NO_FATAL_FAILURE(LoseTheMiddle(seed, chain));
+    }
+  }
+}
+
 // ---- the policy ----
 
 class PolicyFile {
