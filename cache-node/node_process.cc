@@ -116,7 +116,8 @@ absl::Status NodeProcessImpl::StartTransports(const NodeOptions& options) {
   for (const auto& transport : transports_) {
     loops.push_back(&transport->executor());
   }
-  pool_ = MakeLoopPool(loops, MakeThreadPool(static_cast<int>(options.io_threads), "verify"));
+  pool_ = MakeLoopPool(loops, MakeThreadPool(static_cast<int>(options.io_threads), "verify"),
+                       ProcessorsFor(loops.size()));
   for (const auto& transport : transports_) {
     threads_.emplace_back([&transport = *transport] { transport.Run(); });
   }

@@ -259,8 +259,9 @@ void PutRequest::Verify(const std::shared_ptr<Arrival>& arrival) {
   ServerContext& context = connection().context();
   arrival->verify->Grow(arrival->available);
   context.metrics.VerifyQueued();
+  const Job::Load load = LoadOf(arrival->bytes * blocks_.size() * parts_per_block());
   context.pool.Add(
-      std::make_unique<VerifyJob>(std::move(arrival->verify), connection().executor(),
+      std::make_unique<VerifyJob>(std::move(arrival->verify), load, connection().executor(),
                                   [arrival](std::unique_ptr<PartVerify> verify) {
                                     PutRequest& request = *arrival->request;
                                     request.connection().context().metrics.VerifyEnded();

@@ -73,8 +73,9 @@ absl::Status PartVerify::CheckLayer() {
   return absl::OkStatus();
 }
 
-VerifyJob::VerifyJob(std::unique_ptr<PartVerify> verify, Executor& executor, DoneCallback done)
-    : verify_(std::move(verify)), executor_(executor), done_(std::move(done)) {}
+VerifyJob::VerifyJob(std::unique_ptr<PartVerify> verify, Load load, Executor& executor,
+                     DoneCallback done)
+    : verify_(std::move(verify)), load_(load), executor_(executor), done_(std::move(done)) {}
 
 Job::Progress VerifyJob::Step() {
   if (verify_->Step() == Progress::kMore) {

@@ -56,14 +56,16 @@ class PartVerify {
 class VerifyJob final : public Job {
  public:
   using DoneCallback = absl::AnyInvocable<void(std::unique_ptr<PartVerify>)>;
-  // `executor` outlives the job. `done` is destroyed without a call when the pool or the executor
-  // ends first; the part's bytes stay valid while it exists.
-  VerifyJob(std::unique_ptr<PartVerify> verify, Executor& executor, DoneCallback done);
+  // `load`: of the request. `executor` outlives the job. `done` is destroyed without a call when
+  // the pool or the executor ends first; the part's bytes stay valid while it exists.
+  VerifyJob(std::unique_ptr<PartVerify> verify, Load load, Executor& executor, DoneCallback done);
 
   Progress Step() override;
+  Load load() const override { return load_; }
 
  private:
   std::unique_ptr<PartVerify> verify_;
+  const Load load_;
   Executor& executor_;
   DoneCallback done_;
 };

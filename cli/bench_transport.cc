@@ -122,7 +122,8 @@ class TokuraSide {
     transport.wake = wake;
     TOKURA_ASSIGN_OR_RETURN(side->transport_, net::UcxTransport::Create(context, transport));
     side->transport_->Poll(Duration::zero());  // this thread is the transport's from here on
-    side->pool_ = MakeLoopPool({&side->transport_->executor()}, MakeThreadPool(1, "codec"));
+    side->pool_ =
+        MakeLoopPool({&side->transport_->executor()}, MakeThreadPool(1, "codec"), ProcessorsFor(1));
     ClientOptions client;
     client.nodes = {side->peer_.address().ToString()};
     client.ring_bytes = uint64_t{128} << 20;

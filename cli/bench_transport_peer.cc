@@ -41,7 +41,7 @@ absl::Status ServeNode(net::UcxContext& context, Wake wake, uint64_t bytes) {
   TOKURA_ASSIGN_OR_RETURN(const std::unique_ptr<net::UcxTransport> transport,
                           net::UcxTransport::Create(context, options));
   const std::unique_ptr<WorkerPool> pool =
-      MakeLoopPool({&transport->executor()}, MakeThreadPool(1, "verify"));
+      MakeLoopPool({&transport->executor()}, MakeThreadPool(1, "verify"), ProcessorsFor(1));
   node::NodeOptions node_options;
   node_options.host_bytes = bytes;
   node_options.prefault = true;

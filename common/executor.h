@@ -52,7 +52,17 @@ class Job {
   enum class Progress { kMore, kDone };
   virtual ~Job() = default;
   virtual Progress Step() = 0;
+  // Whether it is all that somebody waits for, or one of a stream: what one job more costs until it
+  // begins matters to the former, how much is done at the same time to the latter.
+  enum class Load { kSingle, kStream };
+  virtual Load load() const { return Load::kSingle; }
 };
+
+// Of the jobs of an operation on so many bytes of KV: a stream when they take longer than it takes
+// to wake another thread, many times over.
+constexpr Job::Load LoadOf(uint64_t bytes) {
+  return bytes > (uint64_t{2} << 20) ? Job::Load::kStream : Job::Load::kSingle;
+}
 
 // Threads for computation. Thread-safe. Jobs start in the order they were added. The number of jobs
 // is bounded by the callers' own limits. On destruction jobs that have not started are destroyed

@@ -1,6 +1,7 @@
 #include "common/loop_pool.h"
 
 #include <deque>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -26,8 +27,9 @@ constexpr int kStepsPerTurn = 16;
 // Thread-safe.
 class LoopPool final : public WorkerPool {
  public:
-  LoopPool(const std::vector<Executor*>& loops, std::unique_ptr<WorkerPool> threads)
-      : threads_(std::move(threads)) {
+  LoopPool(const std::vector<Executor*>& loops, std::unique_ptr<WorkerPool> threads,
+           Processors processors)
+      : threads_(std::move(threads)), processors_(processors) {
     for (Executor* executor : loops) {
       loops_.emplace_back().executor = executor;
     }
@@ -35,7 +37,8 @@ class LoopPool final : public WorkerPool {
 
   void Add(std::unique_ptr<Job> job) override {
     TOKURA_CHECK(job != nullptr);
-    if (Loop* maybe_loop = Current(); maybe_loop != nullptr && Takes(*maybe_loop)) {
+    const bool elsewhere = processors_ == Processors::kPlenty && job->load() == Job::Load::kStream;
+    if (Loop* maybe_loop = Current(); maybe_loop != nullptr && !elsewhere && Takes(*maybe_loop)) {
       maybe_loop->jobs.push_back(std::move(job));
       Schedule(*maybe_loop);
       return;
@@ -112,15 +115,22 @@ class LoopPool final : public WorkerPool {
   }
 
   const std::unique_ptr<WorkerPool> threads_;
+  const Processors processors_;
   std::deque<Loop> loops_;  // as many as at the start
 };
 
 }  // namespace
 
 std::unique_ptr<WorkerPool> MakeLoopPool(const std::vector<Executor*>& loops,
-                                         std::unique_ptr<WorkerPool> threads) {
+                                         std::unique_ptr<WorkerPool> threads,
+                                         Processors processors) {
   TOKURA_CHECK(threads != nullptr);
-  return std::make_unique<LoopPool>(loops, std::move(threads));
+  return std::make_unique<LoopPool>(loops, std::move(threads), processors);
+}
+
+Processors ProcessorsFor(size_t loops) {
+  return std::thread::hardware_concurrency() >= 2 * loops + 2 ? Processors::kPlenty
+                                                              : Processors::kScarce;
 }
 
 }  // namespace tokura

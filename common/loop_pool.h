@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -13,11 +14,18 @@ namespace tokura {
 // A job added on the thread of one of `loops` runs on that loop, some microseconds of steps each
 // time around, so that the loop still serves the network in between. A loop has one job at a time,
 // and a few while their steps are quick. Everything else goes to `threads`: jobs added elsewhere or
-// beyond that, those of a loop one of whose steps took long, and the next few jobs after that.
+// beyond that, those of a loop one of whose steps took long, and the next few jobs after that; and,
+// where processors are plenty, those of a stream: the loop receives and sends meanwhile.
 //
 // The loops outlive the pool, and run none of their tasks after it is gone: as every pool, it
 // leaves jobs under way to be destroyed unfinished then.
+enum class Processors { kScarce, kPlenty };
 std::unique_ptr<WorkerPool> MakeLoopPool(const std::vector<Executor*>& loops,
-                                         std::unique_ptr<WorkerPool> threads);
+                                         std::unique_ptr<WorkerPool> threads,
+                                         Processors processors);
+
+// Whether this process has processors for others' threads beside its `loops`: a loop and a thread
+// of its pool each, and two more for the peers on this machine.
+Processors ProcessorsFor(size_t loops);
 
 }  // namespace tokura

@@ -195,7 +195,8 @@ ClientImpl::ClientImpl(std::shared_ptr<net::UcxContext> context,
     : context_(std::move(context)),
       transport_(std::move(transport)),
       pool_(MakeLoopPool({&transport_->executor()},
-                         MakeThreadPool(static_cast<int>(codec_threads), "tokura-codec"))) {}
+                         MakeThreadPool(static_cast<int>(codec_threads), "tokura-codec"),
+                         ProcessorsFor(1))) {}
 
 ClientImpl::~ClientImpl() {
   route_->Close();

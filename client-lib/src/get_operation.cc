@@ -76,10 +76,12 @@ class GetOperation::DecodeJob final : public Job {
     }
     return progress;
   }
+  Load load() const override { return load_; }
 
  private:
   std::shared_ptr<GetOperation> operation_;  // owners: the core and the jobs under way
-  std::shared_ptr<Incoming> incoming_;       // not looked into
+  const Load load_ = LoadOf(operation_->raw_bytes_);
+  std::shared_ptr<Incoming> incoming_;  // not looked into
   std::unique_ptr<PartDecode> decode_;
   Duration took_ = Duration::zero();
 };

@@ -60,9 +60,11 @@ class PutOperation::EncodeJob final : public Job {
     }
     return progress;
   }
+  Load load() const override { return load_; }
 
  private:
   std::shared_ptr<PutOperation> operation_;  // owners: the core and the jobs under way
+  const Load load_ = LoadOf(operation_->raw_bytes_per_block_ * operation_->blocks_.size());
   const size_t part_;
   std::unique_ptr<PartEncode> encode_;
   RingSlot slot_;

@@ -46,10 +46,13 @@ class Shelf final : public WorkerPool {
 class LoopPoolTest : public testing::Test {
  protected:
   LoopPoolTest() {
+    MakePool(Processors::kScarce);
+    other_.current = false;
+  }
+  void MakePool(Processors processors) {
     auto shelf = std::make_unique<Shelf>();
     threads_ = shelf.get();
-    pool_ = MakeLoopPool({&loop_, &other_}, std::move(shelf));
-    other_.current = false;
+    pool_ = MakeLoopPool({&loop_, &other_}, std::move(shelf), processors);
   }
 
   // A job of so many steps, each of which takes that long and writes `name`.
@@ -181,6 +184,34 @@ TEST_F(LoopPoolTest, UnfinishedJobIsDestroyedWithTheLoopsTasks) {
   pool_.reset();
   loop_.tasks.clear();
   EXPECT_TRUE(watched.expired());
+}
+
+// One of many jobs of an operation.
+class StreamJob final : public Job {
+ public:
+  Progress Step() override { return Progress::kDone; }
+  Load load() const override { return LoadOf(uint64_t{64} << 20); }
+};
+
+TEST_F(LoopPoolTest, StreamGoesToTheThreadsWhereProcessorsArePlenty) {
+  MakePool(Processors::kPlenty);
+  pool_->Add(std::make_unique<StreamJob>());
+  pool_->Add(MakeJob("a", 1));
+  EXPECT_EQ(threads_->jobs.size(), 1u);
+  loop_.TurnOnce();
+  EXPECT_EQ(log_, "a");
+}
+
+TEST_F(LoopPoolTest, StreamStaysOnTheLoopWhereTheyAreScarce) {
+  pool_->Add(std::make_unique<StreamJob>());
+  EXPECT_TRUE(threads_->jobs.empty());
+  EXPECT_EQ(loop_.tasks.size(), 1u);
+}
+
+TEST(JobTest, AnOperationOnManyBytesIsAStream) {
+  EXPECT_EQ(LoadOf(0), Job::Load::kSingle);
+  EXPECT_EQ(LoadOf(uint64_t{1} << 20), Job::Load::kSingle);
+  EXPECT_EQ(LoadOf(uint64_t{4} << 20), Job::Load::kStream);
 }
 
 }  // namespace
