@@ -234,6 +234,7 @@ class PrefixIndex {
   };
   struct Scratch;
   class Locator;
+  class HeatClock;
 
   PrefixIndex(std::unique_ptr<RecordStore> records, PrefixIndexSink& sink);
 
@@ -262,7 +263,7 @@ class PrefixIndex {
   bool HasSource(const Record& record) const;
 
   // One lookup of the record: its heat, and word to the nodes that hold it.
-  void TouchRecord(Record& record, uint32_t now_ticks);
+  void TouchRecord(Record& record, HeatClock& clock);
   template <typename Visit>
   void VisitNodes(const Record& record, const Visit& visit) const;
 

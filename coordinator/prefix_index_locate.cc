@@ -21,12 +21,29 @@ uint32_t Ticks(TimePoint now) {
   return static_cast<uint32_t>(now.time_since_epoch() / kTick);
 }
 
-float Decayed(const Record& record, uint32_t now_ticks) {
-  const auto elapsed = static_cast<float>(now_ticks - record.touched);
-  return record.heat * std::exp(-elapsed / kHeatTicks);
-}
-
 }  // namespace
+
+// What is left of records' heat at one moment. The exponential costs more than the rest of a
+// lookup, and the blocks of a chain were mostly looked up together the last time, too: it is
+// computed when the time between differs from the record's before.
+class PrefixIndex::HeatClock {
+ public:
+  explicit HeatClock(TimePoint now) : now_(Ticks(now)) {}
+  uint32_t now() const { return now_; }
+  uint32_t Since(const Record& record) const { return now_ - record.touched; }
+  float Left(const Record& record) {
+    if (const uint32_t elapsed = Since(record); elapsed != elapsed_) {
+      elapsed_ = elapsed;
+      factor_ = std::exp(-static_cast<float>(elapsed) / kHeatTicks);
+    }
+    return record.heat * factor_;
+  }
+
+ private:
+  const uint32_t now_;
+  uint32_t elapsed_ = 0;
+  float factor_ = 1;
+};
 
 PrefixIndex::Locator::Locator(PrefixIndex& index, const LocateQuery& query)
     : index_(index), query_(query), scratch_(*index.scratch_) {
@@ -64,12 +81,12 @@ void PrefixIndex::Locator::Run(LocateResult& result) {
   Line alternates{result.alternates};
   runs_ = &runs;
   alternates_ = &alternates;
-  const uint32_t now_ticks = Ticks(query_.now);
+  HeatClock clock(query_.now);
   for (uint32_t block = 0; block < result.prefix_blocks; ++block) {
     Record& record = (*index_.records_)[scratch_.handles[block]];
     Choose(record, block, result.prefix_blocks - 1 - block);
     if (query_.touch == LocateQuery::Touch::kYes) {
-      index_.TouchRecord(record, now_ticks);
+      index_.TouchRecord(record, clock);
     }
   }
   runs.CloseRun();
@@ -249,19 +266,19 @@ void PrefixIndex::Locate(const LocateQuery& query, LocateResult& result) {
   Locator(*this, query).Run(result);
 }
 
-inline void PrefixIndex::TouchRecord(Record& record, uint32_t now_ticks) {
-  if (record.heat > 0 && now_ticks - record.touched < kTicksPerSecond) {
+inline void PrefixIndex::TouchRecord(Record& record, HeatClock& clock) {
+  if (record.heat > 0 && clock.Since(record) < kTicksPerSecond) {
     ++record.heat;
     return;
   }
-  record.heat = record.heat > 0 ? Decayed(record, now_ticks) + 1 : 1;
-  record.touched = now_ticks;
+  record.heat = record.heat > 0 ? clock.Left(record) + 1 : 1;
+  record.touched = clock.now();
   VisitNodes(record, [&](NodeSlot node) { sink_.Touched(node, record.key); });
 }
 
 float PrefixIndex::Heat(const BlockKey& key, TimePoint now) const {
   const uint32_t handle = records_->Find(key, records_->Hash(key));
-  return handle == 0 ? 0 : Decayed((*records_)[handle], Ticks(now));
+  return handle == 0 ? 0 : HeatClock(now).Left((*records_)[handle]);
 }
 
 void PrefixIndex::Held(const HeldQuery& query, std::vector<BlockHolders>& holders) const {

@@ -165,6 +165,28 @@ TEST(PrefixIndexTest, HeatIsLookupsPerMinuteAndTouchesComeOnceASecond) {
   EXPECT_EQ(fixture.index->Heat(IndexFixture::Key(2), now), 0);
 }
 
+// In one lookup of a chain whose parts were looked up at different times.
+TEST(PrefixIndexTest, EachBlocksHeatDecaysByItsOwnTime) {
+  IndexFixture fixture;
+  fixture.Put(fixture.AddSource(0), 1, 6);
+  fixture.touch = LocateQuery::Touch::kYes;
+  const TimePoint start{std::chrono::hours(1)};
+  fixture.Locate(6, {}, start);
+  fixture.Locate(4, {}, start + std::chrono::seconds(30));
+  fixture.Locate(2, {}, start + std::chrono::seconds(60));
+  const TimePoint now = start + std::chrono::seconds(120);
+  fixture.Locate(6, {}, now);
+  const auto left = [](double seconds) { return std::exp(-seconds / 60); };
+  const double once = 1 + left(120);
+  const double twice = 1 + left(90) * (1 + left(30));
+  const double thrice = 1 + left(60) * (1 + left(30) * (1 + left(30)));
+  const double expected[] = {thrice, thrice, twice, twice, once, once};
+  for (uint32_t block = 1; block <= 6; ++block) {
+    EXPECT_NEAR(fixture.index->Heat(IndexFixture::Key(block), now), expected[block - 1], 1e-5)
+        << block;
+  }
+}
+
 TEST(PrefixIndexTest, OnlyTheUsablePrefixIsTouched) {
   IndexFixture fixture;
   const SourceId a = fixture.AddSource(0);
