@@ -11,23 +11,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/cpus.h"
 #include "common/status_macros.h"
 
 namespace tokura::cli {
-
-std::vector<int> AllowedCpus() {
-  std::vector<int> cpus;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) {
-        cpus.push_back(cpu);
-      }
-    }
-  }
-  return cpus;
-}
 
 absl::StatusOr<std::unique_ptr<CpuPin>> CpuPin::Create(pid_t process,
                                                        const std::vector<int>& cpus) {

@@ -11,9 +11,6 @@
 
 namespace tokura::cli {
 
-// The CPUs that this thread may run on, in order; empty when the system does not say.
-std::vector<int> AllowedCpus();
-
 // Keeps all threads that a process has now on some CPUs, until this object is destroyed. Threads
 // that they start meanwhile inherit the CPUs, and keep them. Thread-compatible.
 class CpuPin {

@@ -1,10 +1,10 @@
 #include "common/loop_pool.h"
 
 #include <deque>
-#include <thread>
 #include <utility>
 
 #include "common/check.h"
+#include "common/cpus.h"
 #include "common/time.h"
 
 namespace tokura {
@@ -129,8 +129,7 @@ std::unique_ptr<WorkerPool> MakeLoopPool(const std::vector<Executor*>& loops,
 }
 
 Processors ProcessorsFor(size_t loops) {
-  return std::thread::hardware_concurrency() >= 2 * loops + 2 ? Processors::kPlenty
-                                                              : Processors::kScarce;
+  return AllowedCpus().size() >= 2 * loops + 2 ? Processors::kPlenty : Processors::kScarce;
 }
 
 }  // namespace tokura

@@ -8,6 +8,13 @@
 
 namespace tokura {
 
+// Whether there are processors that threads of a pool may take from nobody.
+enum class Processors { kScarce, kPlenty };
+
+// For a process with so many loops: kPlenty when this thread may use two processors for each loop,
+// so that one of its pool's threads runs beside it, and two more for the peers on this machine.
+Processors ProcessorsFor(size_t loops);
+
 // Make a pool that computes on the thread that asks while that is the quickest: handing a job of
 // some microseconds to another thread, and its result back, costs more than the job.
 //
@@ -19,13 +26,8 @@ namespace tokura {
 //
 // The loops outlive the pool, and run none of their tasks after it is gone: as every pool, it
 // leaves jobs under way to be destroyed unfinished then.
-enum class Processors { kScarce, kPlenty };
 std::unique_ptr<WorkerPool> MakeLoopPool(const std::vector<Executor*>& loops,
                                          std::unique_ptr<WorkerPool> threads,
                                          Processors processors);
-
-// Whether this process has processors for others' threads beside its `loops`: a loop and a thread
-// of its pool each, and two more for the peers on this machine.
-Processors ProcessorsFor(size_t loops);
 
 }  // namespace tokura

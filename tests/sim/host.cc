@@ -92,6 +92,7 @@ void SimLoop::RunTimer(TimerId id) {
 }
 
 void SimWorkerPool::Add(std::unique_ptr<Job> job) {
+  ++(job->load() == Job::Load::kStream ? streams_ : singles_);
   waiting_.push_back(std::move(job));
   StartNext();
 }

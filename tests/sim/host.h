@@ -63,6 +63,8 @@ class SimWorkerPool final : public WorkerPool {
   void Pause() { paused_ = true; }
   void Continue();
   bool busy() const { return running_ > 0; }
+  // Jobs so far of that load.
+  uint64_t added(Job::Load load) const { return load == Job::Load::kStream ? streams_ : singles_; }
 
  private:
   friend class SimHost;
@@ -75,6 +77,8 @@ class SimWorkerPool final : public WorkerPool {
   const int threads_;
   int running_ = 0;
   bool paused_ = false;
+  uint64_t singles_ = 0;
+  uint64_t streams_ = 0;
   std::deque<std::unique_ptr<Job>> waiting_;
   std::deque<std::unique_ptr<Job>> held_;  // started, stopped between two steps by Pause
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/child_process.h"
+#include "common/cpus.h"
 
 namespace tokura::cli {
 namespace {

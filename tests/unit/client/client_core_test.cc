@@ -49,6 +49,25 @@ TEST_F(ClientCoreTest, ResultsSayHowLongTheWireTook) {
   EXPECT_EQ(Get(nothing, target.View()).timings.wire, Duration::zero());
 }
 
+// So that they leave the thread that receives, where others are free.
+TEST_F(ClientCoreTest, JobsOfALargeOperationAreAStream) {
+  AddNode();
+  StartClient();
+  const auto added = [this](Job::Load load) { return host_.pool().added(load); };
+  const auto move = [this](uint32_t blocks, uint32_t salt) {
+    const TokenChain chain = MakeChain(*ns_, blocks, salt);
+    EngineMemory source(*ns_, blocks), target(*ns_, blocks);
+    EXPECT_EQ(Get(PutAndLookup(source, chain), target.View()).prefix_ok(), blocks);
+  };
+  move(3, 1);  // 144 KiB
+  EXPECT_GE(added(Job::Load::kSingle), 6u);
+  EXPECT_EQ(added(Job::Load::kStream), 0u);
+  const uint64_t singles = added(Job::Load::kSingle);
+  move(44, 2);  // above 2 MiB
+  EXPECT_GE(added(Job::Load::kStream), 88u);
+  EXPECT_EQ(added(Job::Load::kSingle), singles);
+}
+
 TEST_F(ClientCoreTest, LossyCodecDeclaresItsError) {
   AddNode();
   StartClient();

@@ -3,9 +3,13 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <sched.h>
+
+#include "common/cpus.h"
 #include "gtest/gtest.h"
 
 namespace tokura {
@@ -206,6 +210,23 @@ TEST_F(LoopPoolTest, StreamStaysOnTheLoopWhereTheyAreScarce) {
   pool_->Add(std::make_unique<StreamJob>());
   EXPECT_TRUE(threads_->jobs.empty());
   EXPECT_EQ(loop_.tasks.size(), 1u);
+}
+
+// On a machine with many a process may be confined to one.
+TEST(ProcessorsForTest, CountsThoseThatThisThreadMayUse) {
+  Processors confined = Processors::kPlenty;
+  std::thread([&confined] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(AllowedCpus().front(), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    confined = ProcessorsFor(0);
+  }).join();
+  EXPECT_EQ(confined, Processors::kScarce);
+}
+
+TEST(ProcessorsForTest, ManyLoopsLeaveNone) {
+  EXPECT_EQ(ProcessorsFor(AllowedCpus().size()), Processors::kScarce);
 }
 
 TEST(JobTest, AnOperationOnManyBytesIsAStream) {

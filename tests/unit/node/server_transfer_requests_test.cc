@@ -14,6 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::Each;
 using ::testing::ElementsAre;
 
 // ---- put and get ----
@@ -81,6 +82,18 @@ TEST_F(ServerRequestTest, LayerRangeIsThePrefixAndThoseLayers) {
   ASSERT_TRUE(RunUntil([&] { return Arrived(last); }));
   EXPECT_TRUE(
       reader->VerifyLayer(2, std::span(last.payloads()[0]->bytes).subspan(info.prefix_bytes)).ok());
+}
+
+TEST_F(ServerRequestTest, ChecksOfALargePutAreAStream) {
+  StartNode(SmallOptions());
+  TestClient& client = Connect();
+  const auto streams = [this] { return node_host_->pool().added(Job::Load::kStream); };
+  EXPECT_THAT(Put(client, {.blocks = 2}), ElementsAre(kOk, kOk));
+  EXPECT_EQ(streams(), 0u);
+  Chain large{.first = 100, .heads = 8};
+  large.blocks = static_cast<uint32_t>((size_t{2} << 20) / Part(large, 0, {}).size() + 1);
+  EXPECT_THAT(Put(client, large), Each(kOk));
+  EXPECT_GE(streams(), large.blocks);
 }
 
 TEST_F(ServerRequestTest, ABlockWithADamagedPrefixGoesAndCanBePutAgain) {
