@@ -48,10 +48,31 @@ void Wait(net::UcxTransport& transport, Duration time) {
   }
 }
 
+// One after the other, until one answers; a silent one leaves the others their share of the time.
+// `addresses` are of `names`, of which there is one at least.
+absl::StatusOr<proto::NodesReply> AskEach(net::UcxTransport& transport,
+                                          const std::vector<std::string>& names,
+                                          const std::vector<net::Address>& addresses,
+                                          TimePoint deadline) {
+  absl::StatusOr<proto::NodesReply> reply;
+  for (size_t i = 0; i < addresses.size() && !reply.ok(); ++i) {
+    const auto left = static_cast<int64_t>(addresses.size() - i);
+    reply = AskOne(transport, addresses[i], (deadline - SystemClock().Now()) / left);
+    if (!reply.ok() && !absl::StrContains(reply.status().message(), names[i])) {
+      reply = absl::Status(reply.status().code(),
+                           absl::StrCat(names[i], ": ", reply.status().message()));
+    }
+  }
+  return reply;
+}
+
 }  // namespace
 
 absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& coordinators,
                                               Duration timeout) {
+  if (coordinators.empty()) {
+    return absl::InvalidArgumentError("no coordinator was named");
+  }
   std::vector<net::Address> addresses;
   for (const std::string& coordinator : coordinators) {
     TOKURA_ASSIGN_OR_RETURN(net::Address address, net::Address::Parse(coordinator));
@@ -60,31 +81,17 @@ absl::StatusOr<proto::NodesReply> AskForNodes(const std::vector<std::string>& co
   TOKURA_ASSIGN_OR_RETURN(const auto context, net::UcxContext::Create({}));
   TOKURA_ASSIGN_OR_RETURN(const auto transport, net::UcxTransport::Create(*context, {}));
   const TimePoint deadline = SystemClock().Now() + timeout;
-  absl::Status why = absl::InvalidArgumentError("no coordinator was named");
-  for (bool again = false;; again = true) {
-    for (size_t i = 0; i < addresses.size(); ++i) {
-      // A silent one leaves the others their share of the time.
-      const Duration share =
-          (deadline - SystemClock().Now()) / static_cast<int64_t>(addresses.size() - i);
-      if (again && share < kAskAgainAfter) {
-        return why;  // Too little for an answer; what an earlier round met says more.
-      }
-      auto reply = AskOne(*transport, addresses[i], share);
-      if (reply.ok()) {
-        return reply;
-      }
-      why = reply.status();
-      if (!absl::StrContains(why.message(), coordinators[i])) {
-        why = absl::Status(why.code(), absl::StrCat(coordinators[i], ": ", why.message()));
-      }
-    }
-    // Of several, one that starts or was busy may serve a moment later; a single one that is not
-    // there is better said at once.
-    if (addresses.size() < 2) {
-      return why;
-    }
+  // A round that has less tells nothing: what an earlier one met says more.
+  const Duration round = kAskAgainAfter * static_cast<int64_t>(addresses.size());
+  auto reply = AskEach(*transport, coordinators, addresses, deadline);
+  // Of several, one that starts or was busy may serve a moment later; a single one that is not
+  // there is better said at once.
+  while (!reply.ok() && addresses.size() > 1 &&
+         deadline - SystemClock().Now() > kAskAgainAfter + round) {
     Wait(*transport, kAskAgainAfter);
+    reply = AskEach(*transport, coordinators, addresses, deadline);
   }
+  return reply;
 }
 
 absl::Status WaitForNodes(const std::string& coordinator, const std::vector<std::string>& nodes,
