@@ -182,8 +182,7 @@ int RunBenchLookup(const std::vector<std::string>& args) {
               .description =
                   "Measure lookups in a coordinator process against pipelined EXISTS in Redis, its "
                   "index's memory, how it absorbs inventory and how it grows. Servers have a CPU "
-                  "of their own where "
-                  "there are two. The largest index takes 1 GiB.",
+                  "of their own where there are two. The largest index takes 1 GiB.",
               .example_filter = "lookup/1024/",
               .run = BenchLookup,
               .maybe_text = LookupText},
