@@ -342,11 +342,13 @@ class SchedulerSide:
             if state is None:
                 continue
             state.loading = max(0, state.loading - jobs)
-            if state.loading == 0 and state.ticket is not None:
+            if state.loading > 0:
+                continue
+            if state.ticket is not None:
                 # The ticket stays for what it knows, until the request is scheduled.
                 state.ticket.end()
-                if state.load_lost:
-                    state.ticket, state.load_lost = None, False
+            if state.load_lost:
+                state.ticket, state.load_lost = None, False
         for request_id, jobs in report.released.items():
             state = self._requests.get(request_id) or self._held.get(request_id)
             if state is not None:
