@@ -59,8 +59,8 @@ TEST_F(ClusterTest, BlocksSpreadOverNodesAreFoundThroughAnyCoordinator) {
   EXPECT_EQ(again.bytes_moved, 0u);
 }
 
-// Both nodes hold the chain; then each loses blocks in its middle, one of which the other has, too,
-// to the last.
+// Both nodes hold the chain whole. Each loses blocks of its middle that the other still has; then
+// both lose the same one.
 TEST_F(ClusterTest, MiddleThatOneNodeLostComesFromTheOtherAndWhatBothLostEndsThePrefix) {
   constexpr uint32_t kLostByOne = kBlocks / 2;  // and the one after it
   constexpr uint32_t kLostByBoth = kBlocks - 3;
