@@ -64,6 +64,10 @@ void Check(Shared& shared, const FormPin& pin, uint64_t key) {
 
 void Read(Shared& shared, uint64_t seed) {
   std::mt19937_64 random(seed);
+  // Where a reader runs first it would be through before there is anything to read.
+  while (shared.put.load() == 0 && shared.writers.load() > 0) {
+    std::this_thread::yield();
+  }
   for (int step = 0; step < kSteps; ++step) {
     const uint64_t first = random() % kKeys;
     std::vector<BlockKey> keys;
@@ -155,8 +159,12 @@ TEST(StoreThreads, ReadersNeverSeeWrongBytesBesideWritersRemovalAndEviction) {
   shared.store = MakeStore(options);
   shared.leases = std::make_unique<LeaseTable>(LeaseTable::Options{}, SystemRandom());
   std::vector<std::thread> threads;
+  shared.writers = 3;
   for (uint64_t i = 0; i < 3; ++i) {
-    threads.emplace_back([&shared, i] { Write(shared, i); });
+    threads.emplace_back([&shared, i] {
+      Write(shared, i);
+      --shared.writers;
+    });
     threads.emplace_back([&shared, i] { Read(shared, 100 + i); });
   }
   for (std::thread& thread : threads) {
