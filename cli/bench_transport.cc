@@ -254,8 +254,15 @@ const char* BoundOf(Direction direction) {
              : "raw UCX messages to memory not used lately, one CRC-32C pass";
 }
 
-// Beside it, what would be possible if puts were not kept.
-constexpr const char* kWarmBound = "raw UCX messages to the same memory again, one CRC-32C pass";
+// Beside it: what is left to gain where pages are not the memory that messages go through, which
+// takes one copy at the client, and what would be possible if puts were not kept.
+std::vector<OtherBound> OtherBoundsOf(Direction direction) {
+  std::vector<OtherBound> bounds = {{"copied", "the same and one copy at the client"}};
+  if (direction == Direction::kPut) {
+    bounds.push_back({"warm", "raw UCX messages to the same memory again, one CRC-32C pass"});
+  }
+  return bounds;
+}
 
 struct RowSpec {
   Direction direction;
@@ -282,7 +289,8 @@ class TransferBench {
         ns_(std::make_shared<const Namespace>(
             PagesNamespace(ShapeOf(spec.block_bytes), "default", spec.name()))),
         source_(ShapeOf(spec.block_bytes), spec.batch),
-        target_(ShapeOf(spec.block_bytes), spec.batch) {}
+        target_(ShapeOf(spec.block_bytes), spec.batch),
+        rows_(OtherBoundsOf(spec.direction)) {}
 
   absl::StatusOr<std::vector<BenchRow>> Run(Duration time) {
     TOKURA_RETURN_IF_ERROR(Prepare());
@@ -293,7 +301,7 @@ class TransferBench {
       }
       TOKURA_RETURN_IF_ERROR(OnePair(pair));
     }
-    return rows_.Rows(spec_.name(), BoundOf(spec_.direction), kWarmBound);
+    return rows_.Rows(spec_.name(), BoundOf(spec_.direction));
   }
 
  private:
@@ -336,11 +344,12 @@ class TransferBench {
   }
 
   absl::Status VerifyRaw() {
-    const UcxRawPeer::Transfer transfer = RawTransfer(UcxRawPeer::Checksum::kAtReceiver);
+    UcxRawPeer::Transfer transfer = RawTransfer(UcxRawPeer::Checksum::kAtReceiver);
+    transfer.pages = UcxRawPeer::Pages::kCopied;
     TOKURA_RETURN_IF_ERROR(raw_.peer().Get(transfer));
     uint32_t crc = 0;
     for (uint32_t i = 0; i < spec_.batch; ++i) {
-      crc ^= Crc32c(raw_.peer().memory().subspan(i * spec_.block_bytes, spec_.block_bytes));
+      crc ^= Crc32c(raw_.peer().pages().subspan(i * spec_.block_bytes, spec_.block_bytes));
     }
     const uint32_t fetched = raw_.peer().received_crc();
     TOKURA_RETURN_IF_ERROR(raw_.peer().Put(transfer));
@@ -350,12 +359,8 @@ class TransferBench {
     return absl::OkStatus();
   }
 
-  UcxRawPeer::Transfer RawTransfer(UcxRawPeer::Checksum checksum,
-                                   UcxRawPeer::Room room = UcxRawPeer::Room::kRotating) const {
-    return {.block_bytes = spec_.block_bytes,
-            .blocks = spec_.batch,
-            .checksum = checksum,
-            .room = room};
+  UcxRawPeer::Transfer RawTransfer(UcxRawPeer::Checksum checksum) const {
+    return {.block_bytes = spec_.block_bytes, .blocks = spec_.batch, .checksum = checksum};
   }
 
   absl::StatusOr<TransferCost> MeasureTokura() {
@@ -378,23 +383,29 @@ class TransferBench {
   }
   absl::Status MeasureWay(size_t way, TransferCosts* costs) {
     using Checksum = UcxRawPeer::Checksum;
+    UcxRawPeer::Transfer transfer = RawTransfer(Checksum::kAtReceiver);
     switch (way) {
       case 0: {
         TOKURA_ASSIGN_OR_RETURN(costs->tokura, MeasureTokura());
         break;
       }
       case 1: {
-        TOKURA_ASSIGN_OR_RETURN(costs->raw, MeasureRaw(RawTransfer(Checksum::kAtReceiver)));
+        TOKURA_ASSIGN_OR_RETURN(costs->raw, MeasureRaw(transfer));
         break;
       }
       case 2: {
-        TOKURA_ASSIGN_OR_RETURN(costs->raw_without_crc, MeasureRaw(RawTransfer(Checksum::kNone)));
+        transfer.checksum = Checksum::kNone;
+        TOKURA_ASSIGN_OR_RETURN(costs->raw_without_crc, MeasureRaw(transfer));
+        break;
+      }
+      case 3: {
+        transfer.pages = UcxRawPeer::Pages::kCopied;
+        TOKURA_ASSIGN_OR_RETURN(costs->others[0], MeasureRaw(transfer));
         break;
       }
       default: {
-        TOKURA_ASSIGN_OR_RETURN(
-            costs->maybe_raw_warm,
-            MeasureRaw(RawTransfer(Checksum::kAtReceiver, UcxRawPeer::Room::kSame)));
+        transfer.room = UcxRawPeer::Room::kSame;
+        TOKURA_ASSIGN_OR_RETURN(costs->others[1], MeasureRaw(transfer));
       }
     }
     return absl::OkStatus();
@@ -406,7 +417,8 @@ class TransferBench {
       TOKURA_RETURN_IF_ERROR(tokura_.Get(ns_, match_, View(target_)));
     }
     TransferCosts costs;
-    const size_t ways = spec_.direction == Direction::kPut ? 4 : 3;
+    costs.others.resize(OtherBoundsOf(spec_.direction).size());
+    const size_t ways = 3 + costs.others.size();
     // Whoever comes first in one pair comes last in the next.
     for (size_t step = 0; step < ways; ++step) {
       TOKURA_RETURN_IF_ERROR(MeasureWay(pair % 2 == 0 ? step : ways - 1 - step, &costs));

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "common/check.h"
+
 namespace tokura::cli {
 namespace {
 
@@ -21,9 +23,9 @@ double NanosecondsPerByte(Duration cpu, uint64_t bytes) {
 void TransferRows::Add(const TransferCosts& costs) {
   const double rate = GigabytesPerSecond(costs.tokura);
   rate_.Add({.value = rate, .bound = GigabytesPerSecond(costs.raw)});
-  if (costs.maybe_raw_warm) {
-    has_warm_ = true;
-    warm_.Add({.value = rate, .bound = GigabytesPerSecond(*costs.maybe_raw_warm)});
+  TOKURA_CHECK(costs.others.size() == others_.size());
+  for (size_t i = 0; i < others_.size(); ++i) {
+    other_rates_[i].Add({.value = rate, .bound = GigabytesPerSecond(costs.others[i])});
   }
   ratios_without_crc_.push_back(rate / GigabytesPerSecond(costs.raw_without_crc));
   cpu_client_.Add({.value = NanosecondsPerByte(costs.tokura.cpu_self, costs.tokura.bytes),
@@ -32,13 +34,12 @@ void TransferRows::Add(const TransferCosts& costs) {
                  .bound = NanosecondsPerByte(costs.raw.cpu_peer, costs.raw.bytes)});
 }
 
-std::vector<BenchRow> TransferRows::Rows(const std::string& name, const std::string& bound,
-                                         const std::string& warm_bound) const {
+std::vector<BenchRow> TransferRows::Rows(const std::string& name, const std::string& bound) const {
   BenchRow row = rate_.Row(name, "GB/s", bound);
   row.ratio_without_crc = Quantile(ratios_without_crc_, 0.5);
   std::vector<BenchRow> rows = {std::move(row)};
-  if (has_warm_) {
-    rows.push_back(warm_.Row(name + "/warm", "GB/s", warm_bound));
+  for (size_t i = 0; i < others_.size(); ++i) {
+    rows.push_back(other_rates_[i].Row(name + "/" + others_[i].suffix, "GB/s", others_[i].text));
   }
   rows.push_back(cpu_client_.Row(name + "/cpu_client", "ns/byte", "the same of raw UCX"));
   rows.push_back(cpu_node_.Row(name + "/cpu_node", "ns/byte", "the same of raw UCX"));

@@ -172,7 +172,15 @@ absl::Status UcxRawPeer::Do(const Request& request) {
                : absl::OkStatus();
 }
 
+void UcxRawPeer::ChoosePages(Pages pages) {
+  copies_ = pages == Pages::kCopied;
+  if (copies_ && pages_.empty()) {
+    pages_.assign(memory_.begin(), memory_.end());
+  }
+}
+
 absl::Status UcxRawPeer::Get(const Transfer& transfer) {
+  ChoosePages(transfer.pages);
   return Do({.ask = Ask::kGet,
              .checksum = transfer.checksum,
              .blocks = transfer.blocks,
@@ -180,6 +188,7 @@ absl::Status UcxRawPeer::Get(const Transfer& transfer) {
 }
 
 absl::Status UcxRawPeer::Put(const Transfer& transfer) {
+  ChoosePages(transfer.pages);
   TOKURA_RETURN_IF_ERROR(Do({.ask = Ask::kPut,
                              .checksum = transfer.checksum,
                              .blocks = transfer.blocks,
@@ -260,9 +269,13 @@ void UcxRawPeer::SendBlocks() {
   param.cb.send = Sent;
   param.user_data = this;
   for (uint32_t i = 0; i < request_.blocks; ++i) {
+    const size_t offset = i * request_.block_bytes;
+    if (copies_) {
+      std::memcpy(memory_.data() + offset, pages_.data() + offset, request_.block_bytes);
+    }
     const ucs_status_ptr_t request =
         ucp_am_send_nbx(endpoint_, kBlock, &slots_[i].index, sizeof(slots_[i].index),
-                        memory_.data() + i * request_.block_bytes, request_.block_bytes, &param);
+                        memory_.data() + offset, request_.block_bytes, &param);
     sends_ += UCS_PTR_IS_PTR(request) ? 1 : 0;
     lost_ = lost_ || UCS_PTR_IS_ERR(request);
   }
@@ -344,10 +357,12 @@ void UcxRawPeer::Received(void* request, ucs_status_t status, size_t size, void*
   const Slot& slot = *static_cast<Slot*>(argument);
   UcxRawPeer& self = *slot.peer;
   self.lost_ = self.lost_ || status != UCS_OK;
+  const size_t offset = self.receive_offset_ + slot.index * self.request_.block_bytes;
   if (self.request_.checksum == Checksum::kAtReceiver && status == UCS_OK) {
-    self.received_crc_ ^=
-        Crc32c({self.memory_.data() + self.receive_offset_ + slot.index * self.request_.block_bytes,
-                size});
+    self.received_crc_ ^= Crc32c({self.memory_.data() + offset, size});
+  }
+  if (self.copies_ && status == UCS_OK) {
+    std::memcpy(self.pages_.data() + offset, self.memory_.data() + offset, size);
   }
   ++self.blocks_received_;
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +27,9 @@ class UcxRawPeer {
   // Where the server receives puts: where it has not for the longest time, as a store does that
   // keeps what it is given, or always at the start of its memory, which spares it all the rest.
   enum class Room : uint32_t { kRotating, kSame };
+  // Whether the asking end copies each block once, between the memory that messages go through and
+  // pages of somebody else: behind the checksum of a get, before a put's block is sent.
+  enum class Pages : uint32_t { kNone, kCopied };
   struct Options {
     UcxTransport::Options::Wake wake = UcxTransport::Options::Wake::kSleep;
     Duration spin = std::chrono::microseconds(50);  // before sleeping
@@ -38,6 +42,7 @@ class UcxRawPeer {
     uint32_t blocks = 1;       // ≤ kBlocksMax
     Checksum checksum = Checksum::kAtReceiver;
     Room room = Room::kRotating;  // of puts
+    Pages pages = Pages::kNone;
   };
   static constexpr uint32_t kBlocksMax = 256;
 
@@ -52,6 +57,8 @@ class UcxRawPeer {
 
   const Address& address() const { return address_; }
   std::span<std::byte> memory() { return memory_; }
+  // The asking end's, as large as its memory; empty before the first transfer that copies.
+  std::span<const std::byte> pages() const { return pages_; }
 
   // Answer until the asking end has gone.
   void Serve();
@@ -84,6 +91,7 @@ class UcxRawPeer {
   absl::Status Start();
   absl::Status CreateEndpoint(ucp_ep_params_t* params);
   absl::Status Do(const Request& request);
+  void ChoosePages(Pages pages);
   void SendSmall(unsigned id, const void* header, size_t bytes);
   void SendBlocks();
   void ChooseRoom();
@@ -110,6 +118,7 @@ class UcxRawPeer {
   int worker_fd_ = -1;
   Address address_;
   std::span<std::byte> memory_;  // mapped for this end
+  std::vector<std::byte> pages_;
   std::unique_ptr<MemoryRegion> region_;
   ucp_conn_request_h pending_ = nullptr;
   bool lost_ = false;
@@ -119,6 +128,7 @@ class UcxRawPeer {
   // Of the transfer under way.
   Request request_;
   size_t receive_offset_ = 0;  // in memory_, of the first block
+  bool copies_ = false;        // to or from pages_
   bool asked_ = false;
   bool replied_ = false;
   uint32_t reply_crc_ = 0;

@@ -12,15 +12,15 @@ TransferCosts Costs(int tokura_ms, int raw_ms, int raw_without_crc_ms) {
   return {.tokura = {milliseconds(tokura_ms), kBytes, milliseconds(8), milliseconds(12)},
           .raw = {milliseconds(raw_ms), kBytes, milliseconds(4), milliseconds(4)},
           .raw_without_crc = {milliseconds(raw_without_crc_ms), kBytes, {}, {}},
-          .maybe_raw_warm = std::nullopt};
+          .others = {}};
 }
 
 TEST(TransferRowsTest, RatesAreBytesOverTimeAndRatiosOfTheSamePair) {
-  TransferRows transfers;
+  TransferRows transfers({});
   transfers.Add(Costs(4, 2, 1));     // the machine is quick
   transfers.Add(Costs(40, 32, 10));  // then slow
   transfers.Add(Costs(8, 2, 2));
-  const std::vector<BenchRow> rows = transfers.Rows("transport/get/4MB/batch1", "raw", "warm");
+  const std::vector<BenchRow> rows = transfers.Rows("transport/get/4MB/batch1", "raw");
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].name, "transport/get/4MB/batch1");
   EXPECT_EQ(rows[0].unit, "GB/s");
@@ -35,9 +35,9 @@ TEST(TransferRowsTest, RatesAreBytesOverTimeAndRatiosOfTheSamePair) {
 }
 
 TEST(TransferRowsTest, ProcessorTimeIsPerByteOfEachSide) {
-  TransferRows transfers;
+  TransferRows transfers({});
   transfers.Add(Costs(4, 2, 1));
-  const std::vector<BenchRow> rows = transfers.Rows("x", "raw", "warm");
+  const std::vector<BenchRow> rows = transfers.Rows("x", "raw");
   EXPECT_EQ(rows[1].name, "x/cpu_client");
   EXPECT_EQ(rows[2].name, "x/cpu_node");
   EXPECT_DOUBLE_EQ(rows[1].value, 2);
@@ -46,26 +46,30 @@ TEST(TransferRowsTest, ProcessorTimeIsPerByteOfEachSide) {
   EXPECT_FALSE(rows[1].ratio_without_crc.has_value());
 }
 
-TEST(TransferRowsTest, TheWarmBoundHasARowOfItsOwn) {
-  TransferRows transfers;
+TEST(TransferRowsTest, OtherBoundsHaveRowsOfTheirOwn) {
+  TransferRows transfers({{"copied", "raw and a copy"}, {"warm", "raw to warm memory"}});
   TransferCosts costs = Costs(4, 2, 1);
-  costs.maybe_raw_warm = {milliseconds(1), costs.raw.bytes, {}, {}};
+  costs.others = {{milliseconds(5), costs.raw.bytes, {}, {}},
+                  {milliseconds(1), costs.raw.bytes, {}, {}}};
   transfers.Add(costs);
-  const std::vector<BenchRow> rows = transfers.Rows("x", "raw", "raw to warm memory");
-  ASSERT_EQ(rows.size(), 4u);
-  EXPECT_EQ(rows[1].name, "x/warm");
-  EXPECT_EQ(rows[1].bound_name, "raw to warm memory");
+  const std::vector<BenchRow> rows = transfers.Rows("x", "raw");
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[1].name, "x/copied");
+  EXPECT_EQ(rows[1].bound_name, "raw and a copy");
+  EXPECT_EQ(rows[2].name, "x/warm");
+  EXPECT_EQ(rows[2].bound_name, "raw to warm memory");
   EXPECT_DOUBLE_EQ(rows[1].value, rows[0].value);
   EXPECT_DOUBLE_EQ(*rows[0].ratio, 0.5);
-  EXPECT_DOUBLE_EQ(*rows[1].ratio, 0.25);
+  EXPECT_DOUBLE_EQ(*rows[1].ratio, 1.25);
+  EXPECT_DOUBLE_EQ(*rows[2].ratio, 0.25);
 }
 
 TEST(TransferRowsTest, ProcessorClockThatDidNotMoveIsNoDivisionByZero) {
-  TransferRows transfers;
+  TransferRows transfers({});
   TransferCosts costs = Costs(4, 2, 1);
   costs.raw.cpu_self = {};
   transfers.Add(costs);
-  EXPECT_GT(transfers.Rows("x", "raw", "warm")[1].bound, 0);
+  EXPECT_GT(transfers.Rows("x", "raw")[1].bound, 0);
 }
 
 }  // namespace
