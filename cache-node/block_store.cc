@@ -26,6 +26,8 @@ const char* EvictReasonName(EvictReason reason) {
       return "removed";
     case EvictReason::kExpired:
       return "expired";
+    case EvictReason::kDamaged:
+      return "damaged";
   }
   return "unknown";
 }
@@ -130,6 +132,16 @@ void BlockStore::TouchAll(const Fingerprint& fingerprint, std::span<const BlockK
 
 bool BlockStore::Remove(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now) {
   return core_->Remove(fingerprint, key, now);
+}
+
+std::vector<FormPin> BlockStore::PinForms(const Fingerprint& fingerprint, const BlockKey& key,
+                                          TimePoint now) {
+  return core_->PinForms(fingerprint, key, now);
+}
+
+bool BlockStore::RemoveDamaged(const FormPin& pin, TimePoint now) {
+  TOKURA_CHECK(pin.valid());
+  return core_->RemoveDamaged(*pin.form_, now);
 }
 
 Maintenance BlockStore::Maintain(TimePoint now) {

@@ -136,8 +136,9 @@ enum class EvictReason : uint8_t {
   kFragmented = 4,  // lay beside free space that a large part needed
   kRemoved = 5,     // Remove
   kExpired = 6,     // past its time to live
+  kDamaged = 7,     // its bytes do not match their checksums any more
 };
-inline constexpr size_t kEvictReasons = 7;
+inline constexpr size_t kEvictReasons = 8;
 const char* EvictReasonName(EvictReason reason);
 
 // Upper bounds in seconds of StoreCounters::residence; the last bucket is everything above.
@@ -285,6 +286,13 @@ class BlockStore {
   // Forget a block in all its forms: it is missing from now on; what is pinned or being received is
   // freed by the last that lets go. Its children become orphans. False: it was not there.
   bool Remove(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now);
+
+  // Pin every complete form of a block that has not expired; no touch.
+  std::vector<FormPin> PinForms(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now);
+  // Forget exactly the pinned form, whose bytes were found damaged; other forms of its block stay,
+  // one that was stored since among them. It is missing from now on and freed by the last pin.
+  // False: it was gone already.
+  bool RemoveDamaged(const FormPin& pin, TimePoint now);
 
   // The periodic work (every 10…100 ms, one thread at a time): incomplete blocks expire, overdue
   // reservations are found, and above the high watermark forms are evicted down to the low one.

@@ -135,6 +135,20 @@ std::vector<FormPin> StoreCore::Pin(const PinQuery& query, TimePoint now) {
   return pins;
 }
 
+std::vector<FormPin> StoreCore::PinForms(const Fingerprint& fingerprint, const BlockKey& key,
+                                         TimePoint now) {
+  std::vector<FormPin> pins;
+  tree_.index().VisitAll(fingerprint, {&key, 1}, [&](size_t, StoredBlock* block) {
+    for (StoredForm* form = block == nullptr ? nullptr : block->complete; form != nullptr;
+         form = form->next) {
+      if (form->expires > now && TryPin(*form)) {
+        pins.push_back(FormPin(this, form));
+      }
+    }
+  });
+  return pins;
+}
+
 void StoreCore::Unpin(StoredForm& form) {
   constexpr uint32_t kNeedsLock = PinWord::kDoomed | PinWord::kParked;
   const uint64_t bytes = form.info.stored_bytes;

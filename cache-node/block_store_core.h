@@ -67,6 +67,8 @@ class StoreCore final : public PinOwner {
 
   bool Remove(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now)
       TOKURA_EXCLUDES(mutex_);
+  std::vector<FormPin> PinForms(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now);
+  bool RemoveDamaged(StoredForm& form, TimePoint now) TOKURA_EXCLUDES(mutex_);
   Maintenance Maintain(TimePoint now) TOKURA_EXCLUDES(mutex_);
 
   uint64_t change_position() const { return log_.position(); }

@@ -92,7 +92,8 @@ void StoreCore::Drop(StoredForm& form, EvictReason reason, TimePoint now) {
   form.block->parked = false;
   tree_.Changed(*form.block);
   // Nobody reads the parts of an incomplete form.
-  if (incomplete || (bugs_.evict_pinned && reason != EvictReason::kRemoved)) {
+  const bool by_order = reason == EvictReason::kRemoved || reason == EvictReason::kDamaged;
+  if (incomplete || (bugs_.evict_pinned && !by_order)) {
     FreeParts(form);
   }
   FreeIfUnused(form);
@@ -286,6 +287,17 @@ bool StoreCore::Remove(const Fingerprint& fingerprint, const BlockKey& key, Time
     block = tree_.Find(fingerprint, key);
   }
   return visible;
+}
+
+// A form that is pinned is never another one: its descriptor is not used again before the last pin
+// has gone.
+bool StoreCore::RemoveDamaged(StoredForm& form, TimePoint now) {
+  MutexLock lock(mutex_);
+  if (form.state != StoredForm::State::kComplete) {
+    return false;
+  }
+  Drop(form, EvictReason::kDamaged, now);
+  return true;
 }
 
 void StoreCore::FindOverdue(TimePoint now, Maintenance& out) {

@@ -70,6 +70,7 @@ struct PlantedBugs {
   bool accept_old_placement = false;  // take puts placed before the node began to leave
   bool accept_old_orphans = false;    // apply orphans that are about another incarnation
   bool release_twice = false;         // a lease's second release lets go of pins again
+  bool remove_unchecked = false;      // take clients' word for it that a block is damaged
 };
 
 // A cache node on given transports (one per I/O thread; all share the store). Handed its time,

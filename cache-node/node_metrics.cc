@@ -101,6 +101,12 @@ void NodeMetrics::AddBlocks() {
   for (absl::StatusCode code : kResults) {
     get_blocks_[code] = &gets.Add({{"result", CodeName(code)}});
   }
+  auto& suspects = Counters("tokura_node_suspect_blocks_total",
+                            "Blocks that clients had checked for damage, by result: ok, damaged "
+                            "and removed; failed_precondition, sound.");
+  for (absl::StatusCode code : kResults) {
+    suspects_[code] = &suspects.Add({{"result", CodeName(code)}});
+  }
   auto& parts = Counters("tokura_node_put_parts_total", "Parts of puts, by what became of them.");
   for (size_t i = 0; i < kPutPartResults; ++i) {
     put_parts_[i] = &parts.Add({{"result", kPutPartNames[i]}});
@@ -208,6 +214,10 @@ void NodeMetrics::PutPartEnded(PutPartResult result) {
 
 void NodeMetrics::GetBlockEnded(absl::StatusCode result) {
   OfCode(get_blocks_, result)->Increment();
+}
+
+void NodeMetrics::SuspectEnded(absl::StatusCode result) {
+  OfCode(suspects_, result)->Increment();
 }
 
 void NodeMetrics::LookedUp(uint64_t hits, uint64_t misses) {

@@ -62,6 +62,9 @@ class NodeMetrics {
   void LookedUp(uint64_t hits, uint64_t misses);
   void Received(uint64_t bytes) { received_->Increment(static_cast<double>(bytes)); }
   void Sent(uint64_t bytes) { sent_->Increment(static_cast<double>(bytes)); }
+  // A block that a client suspects: OK, damaged and removed; FAILED_PRECONDITION, sound;
+  // RESOURCE_EXHAUSTED, not checked; NOT_FOUND; or why the request ended.
+  void SuspectEnded(absl::StatusCode result);
   // Stored bytes that no longer match their checksum.
   void StoredCorruption() { stored_corruption_->Increment(); }
   void Rejected(FullQueue queue);
@@ -99,6 +102,7 @@ class NodeMetrics {
   prometheus::Counter* sent_ = nullptr;
   prometheus::Counter* put_parts_[kPutPartResults] = {};
   std::map<absl::StatusCode, prometheus::Counter*> get_blocks_;
+  std::map<absl::StatusCode, prometheus::Counter*> suspects_;
   prometheus::Counter* lookup_hits_ = nullptr;
   prometheus::Counter* lookup_misses_ = nullptr;
   prometheus::Counter* received_corruption_ = nullptr;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cache-node/server_check.h"
 #include "cache-node/server_get.h"
 #include "cache-node/server_lookup.h"
 #include "cache-node/server_loop.h"
@@ -24,6 +25,15 @@ constexpr size_t kTenantBytesMax = 256;
 constexpr size_t kBlocksFactor = 4;
 // Payloads that the puts of one connection may be offered together.
 constexpr size_t kPartsMax = size_t{1} << 16;
+
+// Whether a request is a ServerRequest; all others are answered at once.
+bool TakesTime(net::Op op, std::span<const std::byte> body) {
+  if (op == net::Op::kRemove) {
+    proto::RemoveRequest message;
+    return ParseRequest(body, &message).ok() && !message.suspects().empty();
+  }
+  return op == net::Op::kGet || op == net::Op::kPut;
+}
 
 // Whether a connection that ended with `why` ended by this node's verdict on what the client sent.
 bool IsVerdict(const absl::Status& why) {
@@ -119,8 +129,8 @@ void ServerConnection::OnRequest(net::ServerChannel&, const net::FrameHeader& fr
   }
   context().metrics.RequestStarted();
   ++unanswered_;
-  if (!draining_ && (frame.op == net::Op::kGet || frame.op == net::Op::kPut)) {
-    StartTransferRequest(frame, body);
+  if (!draining_ && TakesTime(frame.op, body)) {
+    StartRequest(frame, body);
     return;
   }
   const TimePoint arrived = executor().Now();
@@ -143,8 +153,8 @@ absl::Status ServerConnection::AnswerNow(const net::FrameHeader& frame,
   return reply.status();
 }
 
-void ServerConnection::StartTransferRequest(const net::FrameHeader& frame,
-                                            std::span<const std::byte> body) {
+void ServerConnection::StartRequest(const net::FrameHeader& frame,
+                                    std::span<const std::byte> body) {
   if (requests_.count(frame.request_id) != 0) {
     // Answered, so that the channel may have forgotten it, with transfers still under way.
     channel_->Reply(frame, absl::InvalidArgumentError("the request id is in use"));
@@ -154,7 +164,7 @@ void ServerConnection::StartTransferRequest(const net::FrameHeader& frame,
     return;
   }
   std::shared_ptr<ServerRequest> request;
-  absl::Status status = MakeTransferRequest(frame, body, &request);
+  absl::Status status = MakeRequest(frame, body, &request);
   if (status.ok() && (blocks_ + request->blocks() > kBlocksFactor * context().options.blocks_max ||
                       parts_ + request->parts() > kPartsMax)) {
     context().metrics.Rejected(FullQueue::kBlocks);
@@ -181,15 +191,20 @@ void ServerConnection::StartTransferRequest(const net::FrameHeader& frame,
   }
 }
 
-absl::Status ServerConnection::MakeTransferRequest(const net::FrameHeader& frame,
-                                                   std::span<const std::byte> body,
-                                                   std::shared_ptr<ServerRequest>* request) {
+absl::Status ServerConnection::MakeRequest(const net::FrameHeader& frame,
+                                           std::span<const std::byte> body,
+                                           std::shared_ptr<ServerRequest>* request) {
   const uint32_t blocks_max = context().options.blocks_max;
   if (frame.op == net::Op::kGet) {
     proto::GetRequest message;
     TOKURA_RETURN_IF_ERROR(ParseRequest(body, &message));
     TOKURA_ASSIGN_OR_RETURN(GetRequest::Query query, GetRequest::Read(message, blocks_max));
     *request = std::make_shared<GetRequest>(shared_from_this(), frame, std::move(query));
+  } else if (frame.op == net::Op::kRemove) {
+    proto::RemoveRequest message;
+    TOKURA_RETURN_IF_ERROR(ParseRequest(body, &message));
+    TOKURA_ASSIGN_OR_RETURN(CheckRequest::Query query, CheckRequest::Read(message, blocks_max));
+    *request = std::make_shared<CheckRequest>(shared_from_this(), frame, std::move(query));
   } else {
     proto::PutRequest message;
     TOKURA_RETURN_IF_ERROR(ParseRequest(body, &message));

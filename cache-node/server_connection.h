@@ -85,10 +85,10 @@ class ServerConnection final : public net::ServerChannelOwner,
   // Answers a request that needs no transfer.
   absl::Status AnswerNow(const net::FrameHeader& frame, std::span<const std::byte> body);
   void OnCancel(std::span<const std::byte> body);
-  // Starts a GET or PUT, or answers why not.
-  void StartTransferRequest(const net::FrameHeader& frame, std::span<const std::byte> body);
-  absl::Status MakeTransferRequest(const net::FrameHeader& frame, std::span<const std::byte> body,
-                                   std::shared_ptr<ServerRequest>* request);
+  // Starts a request that takes time, or answers why not.
+  void StartRequest(const net::FrameHeader& frame, std::span<const std::byte> body);
+  absl::Status MakeRequest(const net::FrameHeader& frame, std::span<const std::byte> body,
+                           std::shared_ptr<ServerRequest>* request);
   // UNAVAILABLE, FAILED_PRECONDITION: this node does not take puts that were placed so.
   absl::Status CheckPlacement(uint64_t epoch) const;
   void FillLimits(proto::Limits* limits) const;

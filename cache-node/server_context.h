@@ -7,6 +7,7 @@
 #include <prometheus/registry.h>
 
 #include "cache-node/block_store.h"
+#include "cache-node/check_budget.h"
 #include "cache-node/cluster_metrics.h"
 #include "cache-node/lease.h"
 #include "cache-node/node.h"
@@ -59,6 +60,7 @@ struct ServerContext {
   std::unique_ptr<BlockStore> store;
   std::unique_ptr<net::MemoryRegion> region;    // the store's arena, registered
   LeaseTable leases;                            // holds pins of the store: destroyed before it
+  CheckBudget check_budget;                     // of blocks that clients suspect
   std::atomic<bool> leaving{false};             // coordinators are being told; then it drains
   std::atomic<bool> draining{false};            // nothing new is taken
   std::atomic<uint64_t> connections{0};         // established, all I/O threads

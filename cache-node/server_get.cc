@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache-node/server_check.h"
 #include "cache-node/server_connection.h"
 #include "cache-node/server_wire.h"
 #include "common/status_macros.h"
@@ -97,7 +98,7 @@ void GetRequest::FindNext() {
     if (!offer.ok()) {
       if (offer.status().code() == absl::StatusCode::kDataLoss) {
         // What cannot be read is not kept: the next writer may store it again.
-        connection().context().store->Remove(query_.fingerprint, query_.keys[block_], Now());
+        RemoveDamaged(connection().context(), block.pin, offer.status(), Now());
       }
       FinishBlock(block, offer.status().code());
     } else if (!*offer) {
@@ -140,7 +141,6 @@ absl::Status GetRequest::Cut(std::span<std::byte> part, Offer* offer) const {
   // The prefix was verified when it came in; this finds bits that flipped since.
   auto reader = kernels::PartReader::Open(part);
   if (!reader.ok()) {
-    connection().context().metrics.StoredCorruption();
     return absl::DataLossError(reader.status().message());
   }
   const kernels::PartInfo& info = reader->info();

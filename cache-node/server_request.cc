@@ -7,10 +7,11 @@ namespace tokura::node {
 namespace {
 
 TimePoint DeadlineOf(const ServerConnection& connection, const net::FrameHeader& frame) {
-  // A request without a deadline is bounded like a lease. So is every GET: it pins what it reads.
+  // A request without a deadline is bounded like a lease. So is every one but a PUT: it pins what
+  // it reads.
   const Duration bound = connection.context().options.lease_age_max;
   const Duration left = std::chrono::microseconds(frame.deadline_us);
-  const bool bounded = left == Duration::zero() || frame.op == net::Op::kGet;
+  const bool bounded = left == Duration::zero() || frame.op != net::Op::kPut;
   return connection.executor().Now() +
          (bounded && (left == Duration::zero() || left > bound) ? bound : left);
 }

@@ -19,7 +19,8 @@ namespace tokura::node {
 
 class ServerConnection;
 
-// A request that moves payloads: a GET or a PUT. It is answered once: when it is complete, at its
+// A request that takes time: a GET or a PUT, which move payloads, or a REMOVE that checks what it
+// removes. It is answered once: when it is complete, at its
 // deadline, when it is cancelled, or (then only counted) when its connection ends. Transfers that
 // were started before go on until the transport's Done; until then the request, and with it every
 // pin and reservation that they need, stays. Owned by its connection's I/O thread; shared by the

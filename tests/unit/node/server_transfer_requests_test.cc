@@ -112,6 +112,8 @@ TEST_F(ServerRequestTest, ABlockWithADamagedPrefixGoesAndCanBePutAgain) {
   get.set_layer_count(1);
   EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk, absl::StatusCode::kDataLoss));
   EXPECT_EQ(Metric("tokura_node_checksum_failures_total", {{"where", "stored"}}), 1);
+  RunFor(seconds(1));  // The next ticks copy the store's numbers.
+  EXPECT_EQ(Metric("tokura_evictions_total", {{"tier", "host"}, {"reason", "damaged"}}), 1);
   EXPECT_EQ(Lookup(client, chain), 1u) << "it is no hit any more";
   EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk, absl::StatusCode::kNotFound));
   EXPECT_THAT(Put(client, chain), ElementsAre(kOk, kOk));

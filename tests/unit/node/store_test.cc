@@ -461,6 +461,33 @@ TEST_F(StoreTest, RemoveHidesAtOnceAndFreesWithTheLastPin) {
   EXPECT_TRUE(BytesAreRight(PinKeys(*store_, Keys(1, 1), At(1))[0], 1, 2));
 }
 
+TEST_F(StoreTest, RemoveDamagedTakesExactlyThePinnedForm) {
+  StoreOptions options;
+  options.change_log_max = 16;
+  Reset(options);
+  Put({.key = 1, .codec = "raw"});
+  Put({.key = 1, .content = 2, .codec = "kivi4"});
+  std::vector<FormPin> pins = store_->PinForms(Space(), Key(1), At(1));
+  ASSERT_EQ(pins.size(), 2u);
+  const uint64_t before = store_->change_position();
+  EXPECT_TRUE(store_->RemoveDamaged(pins[0], At(1)));
+  EXPECT_FALSE(store_->RemoveDamaged(pins[0], At(1))) << "it is gone already";
+  EXPECT_GT(store_->change_position(), before) << "coordinators hear of it";
+  ASSERT_EQ(store_->Forms(Space(), Key(1)).size(), 1u);
+  EXPECT_EQ(store_->Forms(Space(), Key(1))[0], pins[1].info());
+  EXPECT_EQ(Evicted(EvictReason::kDamaged), 1u);
+  // A newer form of the same codec is not the one that was pinned.
+  const std::string codec(store_->CodecText(pins[0].info().codec));
+  EXPECT_EQ(Put({.key = 1, .content = 3, .codec = codec}), CommitResult::kVisible);
+  EXPECT_FALSE(store_->RemoveDamaged(pins[0], At(1)));
+  EXPECT_EQ(store_->Forms(Space(), Key(1)).size(), 2u);
+  EXPECT_EQ(store_->stats().doomed_forms, 1u);
+  pins.clear();
+  EXPECT_EQ(store_->stats().doomed_forms, 0u);
+  EXPECT_EQ(store_->stats().pinned_forms, 0u);
+  EXPECT_TRUE(store_->PinForms(Space(), Key(2), At(1)).empty());
+}
+
 TEST_F(StoreTest, RemoveExpiresPutsThatAreUnderWay) {
   auto room = store_->Reserve(RequestFor({.key = 1}, {}), At(1));
   EXPECT_FALSE(store_->Remove(Space(), Key(1), At(1)));
