@@ -25,6 +25,7 @@
 #include "client-lib/src/placed_put.h"
 #include "client-lib/src/put_operation.h"
 #include "client-lib/src/ring.h"
+#include "client-lib/src/suspects.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "common/net/protobuf_log.h"
@@ -162,6 +163,7 @@ class ClientCoreImpl final : public ClientCore, public NodeLink::Owner, public C
   std::unique_ptr<Ring> ring_;
   CodecLoad codec_;
   PauseWatch pauses_;
+  Suspects suspects_;
   std::array<std::byte, 16> instance_;
   uint64_t puts_ = 0;
   std::vector<std::shared_ptr<NodeLink>> links_;    // listed; owners: this, calls and posted tasks
@@ -189,6 +191,7 @@ ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
       metrics_(std::move(dependencies.metrics)),
       profiles_(std::move(made.profiles), metrics_),
       ring_(std::move(made.ring)),
+      suspects_(metrics_),
       maybe_cluster_(options_.coordinators.empty()
                          ? nullptr
                          : std::make_unique<Cluster>(
@@ -197,17 +200,12 @@ ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
       directory_(maybe_cluster_
                      ? std::unique_ptr<NodeDirectory>(std::make_unique<ClusterDirectory>(links_))
                      : std::make_unique<StaticDirectory>(links_)),
-      context_{executor_,
-               dependencies.pool,
-               options_,
-               bugs_,
-               *ring_,
-               *directory_,
-               metrics_,
-               profiles_,
-               codec_,
-               pauses_,
-               maybe_cluster_ ? &maybe_cluster_->context : nullptr} {
+      context_{executor_, dependencies.pool,
+               options_,  bugs_,
+               *ring_,    *directory_,
+               metrics_,  profiles_,
+               codec_,    pauses_,
+               suspects_, maybe_cluster_ ? &maybe_cluster_->context : nullptr} {
   random_.Fill(instance_);
   ring_->SetGauges({metrics_.ring_used_bytes, metrics_.ring_waiters});
   ring_->SetOnIdle([this] { FinishShutdown(); });

@@ -23,6 +23,8 @@ constexpr std::array<const char*, 2> kDirectionNames = {"encode", "decode"};
 constexpr std::array<const char*, 3> kBreakerNames = {"closed", "open", "half_open"};
 constexpr std::array<const char*, kCoordinatorOps> kCoordinatorOpNames = {"locate", "plan",
                                                                           "watch"};
+constexpr std::array<const char*, kSuspectResults> kSuspectNames = {"removed", "sound", "gone",
+                                                                    "unanswered"};
 constexpr char kOtherCodec[] = "other";
 
 prometheus::Counter* OneCounter(prometheus::Registry& registry, const char* name,
@@ -109,6 +111,16 @@ void ClientMetrics::RegisterTotals() {
   retries = OneCounter(r, "tokura_client_retries_total", "Blocks asked again of another node.");
   data_loss = OneCounter(r, "tokura_client_data_loss_total",
                          "Blocks whose bytes were not what was asked for; each is a miss.");
+  auto& suspects =
+      prometheus::BuildCounter()
+          .Name("tokura_client_suspects_total")
+          .Help(
+              "Blocks that nodes were asked to check because bytes of them were wrong, "
+              "by what the node said.")
+          .Register(r);
+  for (size_t result = 0; result < kSuspectResults; ++result) {
+    suspects_[result] = &suspects.Add({{"result", kSuspectNames[result]}});
+  }
   missing_profile = OneCounter(
       r, "tokura_client_missing_profile_total",
       "Blocks not decoded because they need a model profile that is not here; each is a miss, "
@@ -227,6 +239,10 @@ void ClientMetrics::OperationEnded(OperationKind kind, ResultLabel result, Durat
 
 void ClientMetrics::BlockEnded(OperationKind kind, const absl::Status& status) {
   blocks_[kind == OperationKind::kPut ? 1 : 0][static_cast<size_t>(LabelOf(status))]->Increment();
+}
+
+void ClientMetrics::SuspectEnded(SuspectResult result) {
+  suspects_[static_cast<size_t>(result)]->Increment();
 }
 
 void ClientMetrics::Coded(const std::string& codec, const CodecSample& sample) {

@@ -24,6 +24,14 @@ enum class PeerKind : uint8_t { kNode, kCoordinator };
 // What coordinators are asked.
 enum class CoordinatorOp : uint8_t { kLocate, kPlan, kWatch };
 inline constexpr size_t kCoordinatorOps = 3;
+// What a node says of a block that it sent wrong bytes of.
+enum class SuspectResult : uint8_t {
+  kRemoved,     // it was damaged there, and is gone
+  kSound,       // it was damaged on the way, or here
+  kGone,        // it is not held any more
+  kUnanswered,  // not asked, not answered or not checked
+};
+inline constexpr size_t kSuspectResults = 4;
 enum class CodecDirection : uint8_t { kEncode, kDecode };
 
 // How an operation or a block ended, as one label value.
@@ -64,6 +72,7 @@ class ClientMetrics {
   void BreakerMoved(PeerKind peer, net::Breaker::State from, net::Breaker::State to);
   void PeerListed(PeerKind peer, net::Breaker::State state);
   void PeerForgotten(PeerKind peer, net::Breaker::State state);
+  void SuspectEnded(SuspectResult result);
   // One request to one coordinator, by how it ended.
   void CoordinatorAnswered(CoordinatorOp op, const absl::Status& status);
 
@@ -112,6 +121,7 @@ class ClientMetrics {
   std::array<std::array<prometheus::Counter*, kResultLabels>, 2> blocks_;  // get, put
   std::map<std::string, Codec> codecs_;                                    // presets and "other"
   prometheus::Counter* breaker_opens_;
+  std::array<prometheus::Counter*, kSuspectResults> suspects_;
   // By peer, then by breaker state; those of coordinators in clients of a cluster only.
   std::array<std::array<prometheus::Gauge*, 3>, 2> peers_{};
   std::array<std::array<prometheus::Counter*, kResultLabels>, kCoordinatorOps> coordinator_{};

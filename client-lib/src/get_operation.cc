@@ -9,6 +9,7 @@
 #include "client-lib/src/fan_out.h"
 #include "client-lib/src/policy.h"
 #include "client-lib/src/sequence_plan.h"
+#include "common/check.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "proto/prefix_rule.h"
@@ -605,9 +606,21 @@ void GetOperation::OnDecoded(const std::shared_ptr<Incoming>& incoming,
       core_.profiles.CountMissing(decode->reader()->info().codec_profile, block.tried.back(),
                                   decode->status());
     }
+    if (absl::IsDataLoss(decode->status())) {
+      Suspect(arrival);
+    }
     FailBlock(arrival.block, decode->status());
   }
   Pump();
+}
+
+// What the node sent was wrong: perhaps what it stores is. `arrival` is current, so its link lasts.
+void GetOperation::Suspect(const Arrival& arrival) {
+  NodeLink* const link = batches_[arrival.batch].maybe_link;
+  TOKURA_CHECK(link != nullptr);
+  core_.suspects.Report(*link, request_.match.fingerprint,
+                        request_.match.keys[blocks_[arrival.block].match_index],
+                        After(core_.executor.Now(), core_.options.progress_timeout));
 }
 
 void GetOperation::CompletePart(const Arrival& arrival, const kernels::PartInfo& info) {
@@ -688,7 +701,9 @@ void GetOperation::FailBlock(size_t index, absl::Status status) {
     core_.metrics.data_loss->Increment();
     if (!std::exchange(loss_logged_, true)) {
       Log(LogLevel::kWarn, "client", "data_loss",
-          {{"node", block.tried.back()}, {"why", status.message()}});
+          {{"node", block.tried.back()},
+           {"key", ToHex(request_.match.keys[block.match_index].span())},
+           {"why", status.message()}});
     }
   }
   window_bytes_ -= block.wire_bytes;

@@ -123,6 +123,8 @@ class GetOperation final : public Operation {
   void ApplyStatuses(const Batch& batch, const proto::GetReply& reply);
 
   bool Current(const Arrival& arrival) const;
+  // Have the node check the block of which it sent wrong bytes.
+  void Suspect(const Arrival& arrival);
   void CompletePart(const Arrival& arrival, const kernels::PartInfo& info);
   void FailBlock(size_t block, absl::Status status);
   void FailBatch(const Batch& batch, const absl::Status& status);

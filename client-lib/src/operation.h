@@ -9,6 +9,7 @@
 #include "client-lib/src/model_profiles.h"
 #include "client-lib/src/node_directory.h"
 #include "client-lib/src/ring.h"
+#include "client-lib/src/suspects.h"
 #include "common/executor.h"
 #include "tokura/client_core.h"
 
@@ -50,6 +51,7 @@ struct CoreContext {
   ModelProfiles& profiles;
   CodecLoad& codec;
   PauseWatch& pauses;
+  Suspects& suspects;
   const ClusterContext* maybe_cluster;  // null: the nodes are listed, there is no coordinator
 };
 

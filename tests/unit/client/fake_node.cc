@@ -279,6 +279,12 @@ void FakeNode::OnRemove(net::ServerChannel& channel, const net::FrameHeader& fra
     reply.mutable_statuses()->push_back(static_cast<char>(
         blocks.erase(key) > 0 ? absl::StatusCode::kOk : absl::StatusCode::kNotFound));
   }
+  for (const BlockKey& key : SplitKeys(request.suspects())) {
+    suspects.push_back(key);
+    const bool gone = damaged.erase(key) > 0 && blocks.erase(key) > 0;
+    reply.mutable_statuses()->push_back(
+        static_cast<char>(gone ? absl::StatusCode::kOk : absl::StatusCode::kFailedPrecondition));
+  }
   channel.Reply(frame, absl::OkStatus(), &reply);
 }
 

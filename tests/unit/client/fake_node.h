@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,7 @@ class FakeNode final : public net::ServerChannelOwner {
   std::vector<proto::GetRequest> gets;
   std::vector<proto::PutRequest> puts;
   std::vector<proto::Hello> hellos;
+  std::vector<BlockKey> suspects;  // that it was asked to check
   int open_channels = 0;
   // Leases that are held, with the connection that owns each, and how often each was renewed.
   std::map<std::string, net::ServerChannel*> leases;
@@ -65,6 +67,8 @@ class FakeNode final : public net::ServerChannelOwner {
   bool take_payloads = true;
   // Called with every part before it is offered; may change the bytes. False: do not offer it.
   std::function<bool(const BlockKey& key, PartId part, std::vector<std::byte>* bytes)> tamper;
+  // Blocks that a check finds damaged.
+  std::set<BlockKey> damaged;
   // Status of a whole request instead of an answer.
   std::map<net::Op, absl::Status> refuse;
   // Puts placed by an older epoch are refused.
