@@ -188,7 +188,15 @@ void NodeMetricsTest::Damage() {
   options.deadline = Scaled(seconds(5));
   EXPECT_EQ(client_->Get(space_, match, memory_.View(), options).prefix_ok(), 0u);
   ExpectMoves(watch_, {WithLabel("tokura_node_checksum_failures_total", "where", "stored"),
-                       WithLabel("tokura_node_get_blocks_total", "result", "data_loss")});
+                       WithLabel("tokura_node_get_blocks_total", "result", "data_loss"),
+                       "tokura_evictions_total{reason=\"damaged\",tier=\"host\"}"});
+  // Elsewhere the client finds it, and has the node check.
+  ASSERT_EQ(Put(*client_, 3, memory_, kBlocks), kBlocks);
+  ASSERT_GE(ProcessMemory(node_.process().pid()).Flip(memory_.KeyRow(2, 9).first(64)), 1u);
+  KvMemory target(kBlocks);
+  options.layers = 0;
+  EXPECT_EQ(client_->Get(space_, Held(3), target.View(), options).prefix_ok(), 0u);
+  ExpectMoves(watch_, {WithLabel("tokura_node_suspect_blocks_total", "result", "ok")});
 }
 
 void NodeMetricsTest::FullArena() {
@@ -382,7 +390,8 @@ void ClientMetricsTest::Damage() {
   get.deadline = Scaled(seconds(10));
   EXPECT_EQ(client_->Get(space_, *match, target.View(), get).prefix_ok(), 0u);
   // The other node is asked as well, and has nothing.
-  ExpectMoves(watch_, {"tokura_client_data_loss_total", "tokura_client_retries_total"});
+  ExpectMoves(watch_, {"tokura_client_data_loss_total", "tokura_client_retries_total",
+                       "tokura_client_suspects_total{result=\"removed\"}"});
 }
 
 void ClientMetricsTest::LatePayloads() {
