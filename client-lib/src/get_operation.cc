@@ -605,8 +605,7 @@ void GetOperation::OnDecoded(const std::shared_ptr<Incoming>& incoming,
     if (absl::IsNotFound(decode->status())) {
       core_.profiles.CountMissing(decode->reader()->info().codec_profile, block.tried.back(),
                                   decode->status());
-    }
-    if (absl::IsDataLoss(decode->status())) {
+    } else {
       Suspect(arrival);
     }
     FailBlock(arrival.block, decode->status());
@@ -614,7 +613,9 @@ void GetOperation::OnDecoded(const std::shared_ptr<Incoming>& incoming,
   Pump();
 }
 
-// What the node sent was wrong: perhaps what it stores is. `arrival` is current, so its link lasts.
+// What the node sent was wrong: perhaps what it stores is. (Bytes of another format revision as
+// well: the node has this one, or it would have been refused.) `arrival` is current, so its link
+// lasts.
 void GetOperation::Suspect(const Arrival& arrival) {
   NodeLink* const link = batches_[arrival.batch].maybe_link;
   TOKURA_CHECK(link != nullptr);

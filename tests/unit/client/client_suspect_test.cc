@@ -68,6 +68,25 @@ TEST_F(ClientSuspectTest, BlockThatIsSoundStays) {
   EXPECT_EQ(node.suspects.size(), 1u) << "nothing wrong, nothing asked";
 }
 
+TEST_F(ClientSuspectTest, AByteAnywhereIsReason) {
+  FakeNode& node = StartWrongNode();
+  const TokenChain chain = MakeChain(*ns_, 1);
+  EngineMemory source(*ns_, 1), target(*ns_, 1);
+  const Match match = PutAndLookup(source, chain);
+  const size_t size = node.blocks.begin()->second.parts.begin()->second.size();
+  // Of the format's revision, too, which is a status of its own.
+  for (size_t at = 0; at < size; at += at < 64 ? 1 : size / 97) {
+    node.tamper = [at](const BlockKey&, PartId, std::vector<std::byte>* bytes) {
+      bytes->at(at) ^= std::byte{0x10};
+      return true;
+    };
+    const size_t asked = node.suspects.size();
+    ASSERT_FALSE(Get(match, target.View()).blocks[0].ok()) << at;
+    RunUntil([&] { return node.suspects.size() > asked; }, seconds(1));
+    ASSERT_EQ(node.suspects.size(), asked + 1) << at;
+  }
+}
+
 TEST_F(ClientSuspectTest, OnceAtATimeAndNobodyWaits) {
   FakeNode& node = StartWrongNode();
   const TokenChain chain = MakeChain(*ns_, 1);
