@@ -50,4 +50,9 @@ CheckBudget::Leave CheckBudget::Take(const Block& block, uint64_t bytes, TimePoi
   return leave;
 }
 
+size_t CheckBudget::under_way() const {
+  MutexLock lock(mutex_);
+  return under_way_.size();
+}
+
 }  // namespace tokura::node

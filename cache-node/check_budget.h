@@ -50,10 +50,12 @@ class CheckBudget {
   // Leave to check `bytes` of `block` now; invalid when it is being checked already, or when there
   // is no place or allowance. A block of any size may be checked while some allowance is left.
   Leave Take(const Block& block, uint64_t bytes, TimePoint now);
+  // Blocks being checked.
+  size_t under_way() const;
 
  private:
   const Limits limits_;
-  Mutex mutex_;  // a leaf
+  mutable Mutex mutex_;  // a leaf
   std::set<Block> under_way_ TOKURA_GUARDED_BY(mutex_);
   double allowance_ TOKURA_GUARDED_BY(mutex_);                    // bytes; negative: owed
   TimePoint grown_ TOKURA_GUARDED_BY(mutex_) = TimePoint::min();  // when allowance_ grew last

@@ -246,6 +246,9 @@ Node::Accounting NodeImpl::accounting() const {
   accounting.connections = context_->connections.load();
   accounting.largest_free_bytes = stats.largest_free_bytes;
   accounting.orphaned_blocks = context_->store->OrphanedBlocks();
+  accounting.checks = context_->check_budget.under_way();
+  accounting.damaged_forms =
+      context_->store->counters().evicted_forms[static_cast<size_t>(EvictReason::kDamaged)];
   return accounting;
 }
 

@@ -71,6 +71,7 @@ struct PlantedBugs {
   bool accept_old_orphans = false;    // apply orphans that are about another incarnation
   bool release_twice = false;         // a lease's second release lets go of pins again
   bool remove_unchecked = false;      // take clients' word for it that a block is damaged
+  bool keep_damaged = false;          // find damage, and leave it where it is
 };
 
 // A cache node on given transports (one per I/O thread; all share the store). Handed its time,
@@ -114,6 +115,8 @@ class Node {
              connections = 0;
     uint64_t largest_free_bytes = 0;
     uint64_t orphaned_blocks = 0;  // of `blocks`: their prefix is gone, they go first
+    uint64_t checks = 0;           // blocks being checked for damage, which pins their forms
+    uint64_t damaged_forms = 0;    // removed since the start because their bytes were wrong
   };
   virtual Accounting accounting() const = 0;
 };

@@ -25,7 +25,7 @@ uint64_t BytesOf(const std::vector<FormPin>& pins) {
 
 void RemoveDamaged(ServerContext& context, const FormPin& pin, const absl::Status& why,
                    TimePoint now) {
-  if (!context.store->RemoveDamaged(pin, now)) {
+  if (context.bugs.keep_damaged || !context.store->RemoveDamaged(pin, now)) {
     return;
   }
   context.metrics.StoredCorruption();

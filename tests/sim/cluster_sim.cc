@@ -101,6 +101,8 @@ class ClusterSim {
     }
     cluster_.scheduler().RunFor(milliseconds(500));
     quiescence_.CheckLookups();
+    quiescence_.CheckHealing();
+    quiescence_.CheckIndexes();
     quiescence_.CheckLeases();
     quiescence_.CheckRemoval();
     cluster_.StopClients();
@@ -136,6 +138,7 @@ class ClusterSim {
     counts.wire_flips = cluster_.network().flipped_bits();
     counts.memory_flips = faults_.memory_flips();
     counts.memory_flips_met = checker_.memory_flips_found();
+    counts.blocks_healed = quiescence_.healed();
     counts.probes = quiescence_.lookups();
     counts.leases_probed = quiescence_.leases();
     counts.snapshots = witness_.snapshots();

@@ -31,6 +31,7 @@ constexpr NamedCount kCounts[] = {
     {"wire_flips", &ClusterSimCounts::wire_flips},
     {"memory_flips", &ClusterSimCounts::memory_flips},
     {"memory_flips_met", &ClusterSimCounts::memory_flips_met},
+    {"blocks_healed", &ClusterSimCounts::blocks_healed},
     {"probes", &ClusterSimCounts::probes},
     {"leases_probed", &ClusterSimCounts::leases_probed},
     {"snapshots", &ClusterSimCounts::snapshots},

@@ -34,6 +34,7 @@ struct ClusterSimCounts {
   uint64_t wire_flips = 0;           // bits
   uint64_t memory_flips = 0;         // bits
   uint64_t memory_flips_met = 0;     // DATA_LOSS answers of gets that damaged memory alone explains
+  uint64_t blocks_healed = 0;        // put again at the end after damage, and had
   uint64_t probes = 0;               // lookups after which nothing was pinned or leased
   uint64_t leases_probed = 0;        // at the end, of two processes over the same blocks
   uint64_t snapshots = 0;            // begun

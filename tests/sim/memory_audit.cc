@@ -79,6 +79,7 @@ void MemoryAudit::CheckNode(const NodeProcess& process) {
     }
   }
   view.stored = std::move(stored);
+  CheckRemovals(process, view);
   SeeWhoIsGone(process, view);
   view.checked = cluster_.scheduler().Now();
 }
@@ -103,6 +104,16 @@ void MemoryAudit::CheckWriter(const NodeProcess& process, const View& view,
     checker_.Violation(absl::StrCat("LATE WRITE: ", process.name, " stored a part of block ",
                                     extent.header.position, " after the connection of its writer, ",
                                     writer->second->host->name(), ", had ended"));
+  }
+}
+
+// A bit damages one form. What clients say of a block is no reason to lose it.
+void MemoryAudit::CheckRemovals(const NodeProcess& process, const View& view) {
+  const uint64_t removed = process.node->accounting().damaged_forms;
+  if (removed > view.flips) {
+    checker_.Violation(absl::StrCat("SOUND BLOCK REMOVED: ", process.name, " took ", removed,
+                                    " forms for damaged; of its memory ", view.flips,
+                                    " bits were flipped"));
   }
 }
 
@@ -140,7 +151,9 @@ std::optional<BlockKey> MemoryAudit::FlipOne(size_t index) {
   const std::span<std::byte> payload = Payload(process, extent);
   const uint64_t bit = random.Below(payload.size() * 8);
   payload[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
-  views_[&process].flipped.insert(IdOf(extent.header));
+  View& view = views_[&process];
+  view.flipped.insert(IdOf(extent.header));
+  ++view.flips;
   cluster_.scheduler().Record("memory flip", extent.offset, bit);
   return extent.header.key;
 }

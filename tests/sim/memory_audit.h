@@ -1,8 +1,8 @@
 #pragma once
 
 // Reads the arenas of simulated nodes as they lie in memory, without asking the nodes: every stored
-// part must be what its writer sealed, and nothing of a dead writer may be stored late. Also
-// damages stored parts, as failing memory would.
+// part must be what its writer sealed, nothing of a dead writer may be stored late, and no node may
+// take for damaged what is sound. Also damages stored parts, as failing memory would.
 
 #include <cstdint>
 #include <map>
@@ -46,6 +46,7 @@ class MemoryAudit {
   struct View {
     std::set<StoredPart> stored;   // at the last check
     std::set<StoredPart> flipped;  // damaged by FlipOne
+    uint64_t flips = 0;            // by FlipOne, in all
     // Since when a dead client has had no connection here.
     std::map<const ClientProcess*, TimePoint> gone;
     TimePoint checked;
@@ -56,6 +57,7 @@ class MemoryAudit {
   void CheckNode(const NodeProcess& process);
   void CheckPart(const NodeProcess& process, const node::Extent& extent);
   void CheckWriter(const NodeProcess& process, const View& view, const node::Extent& extent);
+  void CheckRemovals(const NodeProcess& process, const View& view);
   void SeeWhoIsGone(const NodeProcess& process, View& view);
 
   Cluster& cluster_;

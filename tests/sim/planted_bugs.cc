@@ -17,6 +17,8 @@ constexpr PlantedBug kBugs[] = {
     {"node-skip-delta", [](Options& o) { o.node_bugs.skip_delta = true; }, 100},
     {"node-accept-old-placement", [](Options& o) { o.node_bugs.accept_old_placement = true; }, 400},
     {"node-release-twice", [](Options& o) { o.node_bugs.release_twice = true; }, 400},
+    {"node-remove-unchecked", [](Options& o) { o.node_bugs.remove_unchecked = true; }, 400},
+    {"node-keep-damaged", [](Options& o) { o.node_bugs.keep_damaged = true; }, 100},
     {"coordinator-accept-lower-incarnation",
      [](Options& o) { o.coordinator_bugs.accept_lower_incarnation = true; }, 400},
     {"coordinator-restart-epoch-at-one",

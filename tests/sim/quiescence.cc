@@ -60,11 +60,11 @@ void Quiescence::CheckMembership(const WireWitness& witness) {
 void Quiescence::CheckNodesIdle() {
   for (size_t i = 0; i < cluster_.nodes(); ++i) {
     const node::Node::Accounting got = cluster_.node(i).node->accounting();
-    if (got.pinned_forms + got.leases + got.incomplete_blocks + got.connections != 0) {
+    if (got.pinned_forms + got.leases + got.incomplete_blocks + got.connections + got.checks != 0) {
       checker_.Violation(absl::StrCat("at the end node ", i, " has ", got.pinned_forms,
                                       " pinned forms, ", got.leases, " leases, ",
                                       got.incomplete_blocks, " incomplete blocks, ",
-                                      got.connections, " connections"));
+                                      got.connections, " connections, ", got.checks, " checks"));
     }
   }
 }
@@ -153,25 +153,28 @@ void Quiescence::Look(ClientProcess& auditor, uint32_t chain) {
   LookupOptions options;
   options.touch = chain % 2 == 0;
   ++waiting_;
-  auditor.core->Lookup(universe_.ns(chain), universe_.chain(chain), options,
-                       [this, &auditor, chain](const absl::StatusOr<Match>& match) {
-                         --waiting_;
-                         ++lookups_;
-                         CheckNothingPinned();
-                         const size_t found = match.ok() ? match->blocks() : 0;
-                         const size_t expected = Expected(chain);
-                         // A single node answers with its best forms, which need not have all
-                         // groups.
-                         const bool exact = cluster_.coordinated() || !IsSliding(chain);
-                         if (found > expected || (exact && found < expected)) {
-                           checker_.Violation(absl::StrCat(
-                               "NOT FOUND: ", found, " blocks of chain ", chain, " through ",
-                               auditor.host->name(), "; ", expected, " are held"));
-                         }
-                         if (found > 0) {
-                           Load(auditor, chain, *match);
-                         }
-                       });
+  // What another auditor's get finds damaged may go meanwhile; nothing comes.
+  const size_t before = Expected(chain);
+  auditor.core->Lookup(
+      universe_.ns(chain), universe_.chain(chain), options,
+      [this, &auditor, chain, before](const absl::StatusOr<Match>& match) {
+        --waiting_;
+        ++lookups_;
+        CheckNothingPinned();
+        const size_t found = match.ok() ? match->blocks() : 0;
+        const size_t expected = Expected(chain);
+        // A single node answers with its best forms, which need not have all
+        // groups.
+        const bool exact = cluster_.coordinated() || !IsSliding(chain);
+        if (found > before || (exact && found < expected)) {
+          checker_.Violation(absl::StrCat("NOT FOUND: ", found, " blocks of chain ", chain,
+                                          " through ", auditor.host->name(), "; ", expected,
+                                          " are held, ", before, " were"));
+        }
+        if (found > 0) {
+          Load(auditor, chain, *match);
+        }
+      });
 }
 
 void Quiescence::Load(ClientProcess& auditor, uint32_t chain, const Match& match) {
@@ -189,7 +192,82 @@ void Quiescence::Load(ClientProcess& auditor, uint32_t chain, const Match& match
                     [this, reading, buffer](const GetResult& result) {
                       --waiting_;
                       checker_.OnGetResult(*reading, *buffer, result);
+                      for (uint32_t block = 0; block < result.blocks.size(); ++block) {
+                        if (!result.blocks[block].ok()) {
+                          lost_.emplace(reading->chain, block);
+                        }
+                      }
                     });
+}
+
+void Quiescence::CheckHealing() {
+  // Nodes check what they are told of, and coordinators hear of what is gone.
+  constexpr Duration kHealing = milliseconds(500);
+  cluster_.scheduler().RunFor(kHealing);  // from what the lookups before have met
+  for (size_t i = 0; i < cluster_.nodes(); ++i) {
+    if (const std::optional<BlockKey> key = audit_.FlipOne(i)) {
+      checker_.OnMemoryFlip(*key);
+    }
+  }
+  // Each round meets some damage that nobody had met before: of another node, or of a form that
+  // was not the best of its block.
+  size_t rounds = 3 * cluster_.nodes();
+  for (size_t lost = 0;; lost = lost_.size()) {
+    lost_.clear();
+    CheckLookups();
+    cluster_.scheduler().RunFor(kHealing);
+    CheckChecksEnded();
+    healed_ += lost > lost_.size() ? lost - lost_.size() : 0;
+    if (lost_.empty()) {
+      return;
+    }
+    if (rounds-- == 0) {
+      checker_.Violation(absl::StrCat("POISONED: ", lost_.size(), " blocks, the first one ",
+                                      lost_.begin()->second, " of chain ", lost_.begin()->first,
+                                      ", are put again and cannot be had"));
+      return;
+    }
+    for (const auto& [chain, block] : lost_) {
+      PutAgain(cluster_.client(0), chain, block);
+    }
+    cluster_.scheduler().RunFor(kHealing);
+  }
+}
+
+void Quiescence::CheckChecksEnded() {
+  for (size_t i = 0; i < cluster_.nodes(); ++i) {
+    const node::Node::Accounting got = cluster_.node(i).node->accounting();
+    if (got.checks + got.pinned_forms != 0) {
+      checker_.Violation(absl::StrCat("node ", i, " does not end ", got.checks, " checks and pins ",
+                                      got.pinned_forms, " forms"));
+    }
+  }
+}
+
+void Quiescence::PutAgain(ClientProcess& writer, uint32_t chain, uint32_t block) {
+  const Variant variant = ++last_variant_;
+  const auto buffer = std::make_shared<KvBuffer>();
+  buffer->Store(block, KvUniverse::Original(variant, chain, block));
+  PutOptions options;
+  options.codec = "raw";
+  options.first_block = block;
+  options.blocks = 1;
+  options.deadline = seconds(2);
+  checker_.OnPut(block, 1, {variant, chain, *options.codec, IsSliding(chain) ? 3u : 1u});
+  ++waiting_;
+  writer.host->loop().Enter([&] {
+    writer.core->Put(
+        universe_.ns(chain), universe_.chain(chain), buffer->View(chain, 0, kShards), options,
+        [buffer] {},
+        [this, chain = chain, block](const PutResult& result) {
+          --waiting_;
+          if (!result.blocks.at(0).ok()) {
+            checker_.Violation(absl::StrCat("POISONED: block ", block, " of chain ", chain,
+                                            " cannot be put again: ", result.blocks[0].ToString()));
+          }
+        });
+  });
+  Await();
 }
 
 uint64_t Quiescence::PinnedForms() {
@@ -257,14 +335,14 @@ void Quiescence::CheckLeases() {
   CheckNothingPinned();
 }
 
-// Lookups pin nothing and lease nothing.
+// Lookups pin nothing and lease nothing. A check for damage that a get has asked for does pin.
 void Quiescence::CheckNothingPinned() {
   if (waiting_ > 0) {
     return;  // A get may be under way.
   }
   for (size_t i = 0; i < cluster_.nodes(); ++i) {
     const node::Node::Accounting got = cluster_.node(i).node->accounting();
-    if (got.pinned_forms + got.leases != 0) {
+    if (got.leases != 0 || (got.pinned_forms != 0 && got.checks == 0)) {
       checker_.Violation(absl::StrCat("after a probe node ", i, " has ", got.pinned_forms,
                                       " pinned forms, ", got.leases, " leases"));
     }

@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/checker.h"
@@ -36,6 +38,9 @@ class Quiescence {
   void CheckIndexes();
   // What is held with its whole prefix is found, through every coordinator, and can be had.
   void CheckLookups();
+  // Damage some of what is held. Everything is looked up and loaded, so that it is met; then what
+  // cannot be had can be put, and be had again.
+  void CheckHealing();
   // One process's lease is its own: another's double release of the same blocks does not end it,
   // and a third process loads under it.
   void CheckLeases();
@@ -44,6 +49,7 @@ class Quiescence {
 
   uint64_t lookups() const { return lookups_; }
   uint64_t leases() const { return leases_; }
+  uint64_t healed() const { return healed_; }
 
  private:
   // The groups of each form held of each block; of all nodes or one.
@@ -55,6 +61,9 @@ class Quiescence {
   size_t Expected(uint32_t chain) const;
   void Look(ClientProcess& auditor, uint32_t chain);
   void Load(ClientProcess& auditor, uint32_t chain, const Match& match);
+  void CheckChecksEnded();
+  // Put one block of a chain; it must be stored.
+  void PutAgain(ClientProcess& writer, uint32_t chain, uint32_t block);
   std::optional<Match> Hold(ClientProcess& auditor, uint32_t chain);
   void Await();
   uint64_t PinnedForms();
@@ -67,8 +76,11 @@ class Quiescence {
   MemoryAudit& audit_;
   const WaitUntil wait_until_;
   int waiting_ = 0;
+  std::set<std::pair<uint32_t, uint32_t>> lost_;  // blocks of chains found and not had
+  Variant last_variant_ = uint32_t{1} << 30;      // beyond those of the workload
   uint64_t lookups_ = 0;
   uint64_t leases_ = 0;
+  uint64_t healed_ = 0;
 };
 
 }  // namespace tokura::sim
