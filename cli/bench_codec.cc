@@ -155,8 +155,7 @@ class PresetBench {
     kernels::EncodeOptions options = encode_;
     if (kind != Kind::kEncode) {
       options.record = kernels::EncodeOptions::Record::kMeasure;
-      options.record_queries =
-          kind == Kind::kRecord ? kernels::kRecordQueries : kernels::kHotRecordQueries;
+      options.record_queries = kind == Kind::kRecord ? 0 : kernels::kHotRecordQueries;
     }
     return [this, options](size_t block) { return Encode(block, options, Slot(block)).status(); };
   }

@@ -6,7 +6,7 @@
 namespace tokura::cli {
 
 void CpuOption::AddTo(OptionTable* options) {
-  options->AddChoice("cpu", &isa_, {"auto", "scalar", "avx2", "avx512"},
+  options->AddChoice("cpu", &isa_, {"auto", "scalar", "avx2", "avx512", "amx"},
                      "instruction set of the codecs, which all give the same bytes; auto: the "
                      "widest that this machine runs");
   options->AddCheck([this]() -> absl::Status {

@@ -1,7 +1,7 @@
 #pragma once
 
 // Which of the instruction sets that the codecs are compiled for runs. All of them give the same
-// bytes; the choice is made once, at run time.
+// codes; the choice is made once, at run time.
 
 #include <array>
 #include <cstdint>
@@ -16,15 +16,17 @@ enum class Isa : uint8_t {
   kScalar = 0,  // plain C++ for the architecture's baseline: the definition of the others
   kAvx2 = 1,    // AVX2, FMA and F16C
   kAvx512 = 2,  // AVX-512 F, BW, DQ and VL besides
+  kAmx = 3,     // AVX-512 BF16 and AMX BF16 besides: error records by tile units
 };
-inline constexpr std::array<Isa, 3> kIsas = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512};
+inline constexpr std::array<Isa, 4> kIsas = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
-// "scalar", "avx2", "avx512".
+// "scalar", "avx2", "avx512", "amx".
 std::string_view IsaName(Isa isa);
 // INVALID_ARGUMENT lists the names.
 absl::StatusOr<Isa> ParseIsa(std::string_view name);
 
-// Whether this build has code for `isa` and processor and system run it. Thread-safe.
+// Whether this build has code for `isa` and processor and system run it. The first question about
+// kAmx asks the system to let this process use the tile registers. Thread-safe.
 bool IsaAvailable(Isa isa);
 // The widest one that is available.
 Isa BestIsa();

@@ -12,23 +12,12 @@
 namespace tokura::kernels {
 namespace {
 
-// Floats of rows that are converted or decoded before they are used, and the fewest tokens of them:
-// coders by token work on so many at a time.
-constexpr uint32_t kPieceFloats = 4096;
-constexpr uint32_t kPieceTokens = 16;
+// Up to so many queries the loops are quicker than tiles, which take sixteen at a time, unless one
+// set of rows serves as keys and values: tiles then convert it once.
+constexpr uint32_t kLoopQueriesMax = 8;
 
 uint32_t QuadsOf(uint32_t channels) {
   return (channels + kRecordQuad - 1) / kRecordQuad;
-}
-
-// Calls visit(rows) for pieces of the coded tokens of a side.
-template <typename Visit>
-void ForEachPiece(const SideShape& shape, const Visit& visit) {
-  const uint32_t fitting = kPieceFloats / std::max(shape.dim, 1u) / kPieceTokens * kPieceTokens;
-  const uint32_t step = std::max(fitting, kPieceTokens);
-  for (uint32_t first = 0; first < shape.tokens; first += step) {
-    visit(TokenRange{first, std::min(step, shape.tokens - first)});
-  }
 }
 
 // Token that proxy `index` of `count` is the key of.
@@ -104,8 +93,7 @@ void RecordMeter::Turn(const Exemplars& exemplars) {
   }
 }
 
-void RecordMeter::LoadExemplars(const Exemplars& exemplars, uint64_t last_position) {
-  FindRotations(exemplars, last_position);
+void RecordMeter::LoadExemplars(const Exemplars& exemplars) {
   tiles_ = exemplars.tile_count();
   queries_.assign(exemplars.tiles,
                   exemplars.tiles + ExemplarTileFloats(exemplars.count, exemplars.k_dim));
@@ -144,7 +132,7 @@ void RecordMeter::FindWeights(const RecordSide& side) {
       return;
     }
     weights.resize(tiles_ * weights_of_tile_);
-    ForEachPiece(shape, [&](TokenRange rows) {
+    ForEachRecordPiece(shape, [&](TokenRange rows) {
       LoadRows(side, form, rows);
       kernels.record_scores({rows_.data(), rows.count, QuadsOf(shape.dim)}, queries,
                             weights.data() + size_t{rows.first} * kRecordTile);
@@ -170,7 +158,7 @@ void RecordMeter::FindOutputs(const RecordInput& input) {
   const size_t floats = size_t{tiles_} * kRecordTile * input.v_dim;
   exact_.outputs.assign(floats, 0.0f);
   decoded_.outputs.assign(floats, 0.0f);
-  ForEachPiece(input.v.task.shape, [&](TokenRange rows) {
+  ForEachRecordPiece(input.v.task.shape, [&](TokenRange rows) {
     LoadRows(input.v, Form::kExact, rows);
     AddOutputs(input, rows, &exact_);
     if (!input.v.task.side.raw()) {
@@ -180,7 +168,36 @@ void RecordMeter::FindOutputs(const RecordInput& input) {
   });
 }
 
-AttentionSums RecordMeter::Measure(const RecordInput& input, uint32_t count) {
+std::optional<AttentionSums> RecordMeter::MeasureByTiles(const RecordInput& input,
+                                                         const TileQueries& queries,
+                                                         uint32_t count) {
+  const TileRecordKernels* maybe_tiles = ActiveKernels().maybe_tile_record;
+  if (maybe_tiles == nullptr || (count <= kLoopQueriesMax && !input.v_is_k)) {
+    return std::nullopt;
+  }
+  const TileSums sums = tile_meter_.Measure(*maybe_tiles, input, queries, count);
+  if (!(sums.error > 0 && sums.size > 0 && std::isfinite(sums.error) && std::isfinite(sums.size))) {
+    return std::nullopt;
+  }
+  return AttentionSums{sums.error, sums.size};
+}
+
+std::optional<TileQueries> RecordMeter::TileQueriesOf(const Exemplars& exemplars) const {
+  const RopeShape& rope = exemplars.rope;
+  TileQueries queries{.tiles = exemplars.tiles, .quads = QuadsOf(exemplars.k_dim)};
+  if (rope.pairs() == 0) {
+    return queries;
+  }
+  if (!TurnsByQuads(rope)) {
+    return std::nullopt;
+  }
+  queries.first_turned = rope.first / kRecordQuad;
+  queries.half_turned = rope.pairs() / kRecordQuad;
+  queries.rotations = rotations_.data();
+  return queries;
+}
+
+AttentionSums RecordMeter::MeasureByLoops(const RecordInput& input, uint32_t count) {
   RecordSums sums;
   FindWeights(input.k);
   FindOutputs(input);
@@ -194,8 +211,16 @@ AttentionSums RecordMeter::MeasureExemplars(const RecordInput& input, const Exem
   if (input.k.task.shape.tokens == 0) {
     return {};
   }
-  LoadExemplars(exemplars, last_position);
-  return Measure(input, exemplars.count);
+  FindRotations(exemplars, last_position);
+  std::optional<TileQueries> as_they_are = TileQueriesOf(exemplars);
+  if (as_they_are) {
+    if (const auto sums = MeasureByTiles(input, *as_they_are, exemplars.count)) {
+      return *sums;
+    }
+  }
+  LoadExemplars(exemplars);
+  return as_they_are ? MeasureByLoops(input, exemplars.count)
+                     : MeasureLoaded(input, exemplars.count);
 }
 
 AttentionSums RecordMeter::MeasureProxies(const RecordInput& input, uint32_t queries) {
@@ -204,7 +229,17 @@ AttentionSums RecordMeter::MeasureProxies(const RecordInput& input, uint32_t que
     return {};
   }
   LoadProxies(input, count);
-  return Measure(input, count);
+  return MeasureLoaded(input, count);
+}
+
+AttentionSums RecordMeter::MeasureLoaded(const RecordInput& input, uint32_t count) {
+  const TileQueries loaded{.tiles = queries_.data(), .quads = QuadsOf(input.k.task.shape.dim)};
+  const auto sums = MeasureByTiles(input, loaded, count);
+  return sums ? *sums : MeasureByLoops(input, count);
+}
+
+uint32_t DefaultRecordQueries() {
+  return ActiveKernels().maybe_tile_record != nullptr ? kTileRecordQueries : kRecordQueries;
 }
 
 double ErrorRecord::LayerError(size_t layer) const {

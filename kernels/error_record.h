@@ -5,32 +5,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/exemplars.h"
 #include "kernels/kv_access.h"
+#include "kernels/record_input.h"
 #include "kernels/side_codec.h"
+#include "kernels/tile_meter.h"
 
 namespace tokura::kernels {
 
-// The coded tokens of one side of a slab, as they are in the view and as they were coded. Borrows.
-struct RecordSide {
-  SideAccess access;
-  uint32_t first_token = 0;  // in the view
-  SideTask task;
-  const std::byte* coded = nullptr;  // unless task.side is raw
-};
-
-struct RecordInput {
-  RecordSide k;
-  RecordSide v;        // that of K again for a head without V
-  uint32_t v_dim = 0;  // channels of v that are values
-};
-
 // fp32 arithmetic; what overflows it gives an infinite error and size 0. Values are converted and
-// decoded tile by tile, and never leave the first cache. Keeps its scratch memory from slab to
-// slab. Thread-compatible.
+// decoded piece by piece, and never leave the first cache. Where the instruction set has tile units
+// they do the products; tile_record.h says how well the sums agree. Keeps its scratch memory from
+// slab to slab. Thread-compatible.
 class RecordMeter {
  public:
   // Each exemplar, standing behind `last_position`, attends over all tokens.
@@ -49,12 +39,19 @@ class RecordMeter {
     std::vector<float> outputs;  // [query][v_dim]
   };
 
-  void LoadExemplars(const Exemplars& exemplars, uint64_t last_position);
+  // Once their rotations are found.
+  void LoadExemplars(const Exemplars& exemplars);
   void LoadProxies(const RecordInput& input, uint32_t count);
   void FindRotations(const Exemplars& exemplars, uint64_t last_position);
   void Turn(const Exemplars& exemplars);
-  // The first `count` of the queries that are loaded.
-  AttentionSums Measure(const RecordInput& input, uint32_t count);
+  // By tile units, where there are some that are quicker than loops. Nothing: they cannot say.
+  std::optional<AttentionSums> MeasureByTiles(const RecordInput& input, const TileQueries& queries,
+                                              uint32_t count);
+  // The exemplars as those units take them, or, where only Turn can turn them, none.
+  std::optional<TileQueries> TileQueriesOf(const Exemplars& exemplars) const;
+  // The first `count` of the queries that are loaded, by tiles or loops; by loops over fp32.
+  AttentionSums MeasureLoaded(const RecordInput& input, uint32_t count);
+  AttentionSums MeasureByLoops(const RecordInput& input, uint32_t count);
   void LoadRows(const RecordSide& side, Form form, TokenRange rows);
   void FindWeights(const RecordSide& side);
   void FindOutputs(const RecordInput& input);
@@ -72,6 +69,7 @@ class RecordMeter {
   Attention decoded_;
   std::vector<float> rows_;
   SideScratch scratch_;
+  TileMeter tile_meter_;
 };
 
 }  // namespace tokura::kernels

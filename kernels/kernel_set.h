@@ -1,8 +1,9 @@
 #pragma once
 
 // The functions behind side_codec.h, one set for each instruction set; cpu_features.h says which
-// is in force. All sets give the same bytes and the same floats. A set may leave
-// functions out (null): the scalar set has every one. Internal to kernels/.
+// is in force. All sets give the same bytes and the same floats, and but for those with tile units
+// the same records. A set may leave functions out (null): the scalar set has every one of a plain
+// form. Internal to kernels/.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "kernels/codec.h"
 #include "kernels/kv_access.h"
 #include "kernels/side_codec.h"
+#include "kernels/tile_record.h"
 
 namespace tokura::kernels {
 
@@ -86,7 +88,7 @@ struct RecordSums {
 };
 
 struct KernelSet {
-  std::string_view name;  // "scalar", "avx2", "avx512"
+  std::string_view name;  // IsaName
   // Functions for a side that passed CheckSide.
   SideCoder (*coder)(const CodecSide& side, DType dtype) = nullptr;
   // Multiply each of `count` rows of `dim` numbers, in place, with the unnormalised Hadamard matrix
@@ -111,6 +113,8 @@ struct KernelSet {
   // then added by halves.
   void (*record_sums)(const float* exact, const float* decoded, size_t count,
                       RecordSums* sums) = nullptr;
+  // The record by tile units, where the set has them; the loops then only serve what those cannot.
+  const TileRecordKernels* maybe_tile_record = nullptr;
 };
 
 const KernelSet& ScalarKernels();

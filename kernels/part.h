@@ -76,7 +76,12 @@ struct ErrorRecord {
 
 // README.md, "The error record", has what they cost and how true they are.
 inline constexpr uint32_t kRecordQueries = 24;
+inline constexpr uint32_t kTileRecordQueries = 64;
 inline constexpr uint32_t kHotRecordQueries = 4;
+// How many a record is measured with unless somebody says: kTileRecordQueries where the instruction
+// set in force (cpu_features.h) has tile units, which measure them in the time that others take for
+// kRecordQueries. Thread-safe.
+uint32_t DefaultRecordQueries();
 
 struct EncodeOptions {
   std::string codec = "kivi4";  // preset name; NOT_FOUND lists the known ones
@@ -87,9 +92,9 @@ struct EncodeOptions {
   // kSkip: benchmarks, and callers that know the codec is exact; a lossy part is then marked as not
   // measured. Exact codecs have ε = 0 and measure nothing.
   enum class Record { kMeasure, kSkip } record = Record::kMeasure;
-  // Exemplar queries of the profile, or keys of the block that stand in for them, at least 1; a
-  // profile may have fewer. kHotRecordQueries where encoding must not wait.
-  uint32_t record_queries = kRecordQueries;
+  // Exemplar queries of the profile, or keys of the block that stand in for them; a profile may
+  // have fewer. 0: DefaultRecordQueries(). kHotRecordQueries where encoding must not wait.
+  uint32_t record_queries = 0;
   // Layers of the part that another codec codes, each named once: the first and last layers of a
   // model are the more sensitive ones.
   struct LayerCodec {
@@ -131,7 +136,7 @@ class PartEncoder {
     uint32_t first_token = 0;      // in the view
   };
   // `out`: PartBytesMax or more, kPartAlignment-aligned. INVALID_ARGUMENT: shape and view disagree,
-  // the view is not valid or not in host memory, `out` too small or not aligned, record_queries 0;
+  // the view is not valid or not in host memory, `out` too small or not aligned;
   // NOT_FOUND: unknown codec; UNIMPLEMENTED: the codec cannot code this dtype (anything but `raw`
   // and `fp8` needs float32, float16 or bfloat16); FAILED_PRECONDITION: the codec needs a model
   // profile and `options` names none, it is not to be found (the message has its id), or it is not

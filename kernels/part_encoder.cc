@@ -364,6 +364,7 @@ void PartEncoder::Impl::MeasureSlab(const SlabTask& task, const std::byte* slab)
   if (shape.v_head_dim == 0) {
     // Heads without V attend to their own K.
     input.v = input.k;
+    input.v_is_k = true;
     input.v_dim = shape.k_head_dim;
   }
   const AttentionSums sums = Measure(task.head, input);
@@ -447,9 +448,6 @@ absl::StatusOr<PartEncoder> PartEncoder::Create(const PartIdentity& identity,
     return absl::InvalidArgumentError(
         absl::StrCat("part: the output needs ", bytes_max, " aligned bytes, has ", out.size()));
   }
-  if (options.record_queries == 0) {
-    return absl::InvalidArgumentError("part: record_queries is 0");
-  }
   PartEncoder encoder;
   encoder.impl_ = std::make_unique<Impl>();
   Impl& impl = *encoder.impl_;
@@ -458,6 +456,9 @@ absl::StatusOr<PartEncoder> PartEncoder::Create(const PartIdentity& identity,
   impl.shape = shape;
   impl.source = source;
   impl.options = options;
+  if (options.record_queries == 0) {
+    impl.options.record_queries = DefaultRecordQueries();
+  }
   impl.sinks = SinksInBlock(options, shape.tokens);
   impl.out = out;
   impl.prefix.identity = identity;
@@ -468,7 +469,7 @@ absl::StatusOr<PartEncoder> PartEncoder::Create(const PartIdentity& identity,
     TOKURA_ASSIGN_OR_RETURN(impl.maybe_record_profile,
                             RecordProfileFor(identity.part, shape, options));
     impl.record = RecordKind::kPresent;
-    impl.prefix.error.queries = options.record_queries;
+    impl.prefix.error.queries = impl.options.record_queries;
     impl.prefix.error.profile = impl.maybe_record_profile == nullptr ? 0 : options.profile;
   }
   impl.prefix_bytes = PrefixSizesFor(impl.plan, impl.record).total();

@@ -13,12 +13,13 @@ TEST(CpuFeatures, NamesRoundTrip) {
   }
   const auto status = ParseIsa("sse9").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("scalar, avx2, avx512"), absl::string_view::npos);
+  EXPECT_NE(status.message().find("scalar, avx2, avx512, amx"), absl::string_view::npos);
 }
 
 TEST(CpuFeatures, PlainCodeRunsEverywhereAndWiderSetsContainNarrower) {
   EXPECT_TRUE(IsaAvailable(Isa::kScalar));
   EXPECT_TRUE(!IsaAvailable(Isa::kAvx512) || IsaAvailable(Isa::kAvx2));
+  EXPECT_TRUE(!IsaAvailable(Isa::kAmx) || IsaAvailable(Isa::kAvx512));
   EXPECT_TRUE(IsaAvailable(BestIsa()));
 }
 

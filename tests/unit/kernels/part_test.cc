@@ -355,10 +355,6 @@ TEST(Part, RefusesViewsThatDisagree) {
   EXPECT_EQ(
       PartEncoder::Create(TestIdentity(), good, from, {.codec = "zip"}, out.out()).status().code(),
       absl::StatusCode::kNotFound);
-  EXPECT_EQ(PartEncoder::Create(TestIdentity(), good, from, {.record_queries = 0}, out.out())
-                .status()
-                .code(),
-            kInvalid);
 }
 
 TEST(Part, RefusesShapesBeyondTheFormat) {
