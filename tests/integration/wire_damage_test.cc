@@ -149,6 +149,10 @@ TEST_F(WireDamageTest, FlippedBitInAPayloadToTheClientIsALossOfThatBlock) {
   }
   EXPECT_EQ(CounterValue(*registry_, "tokura_client_data_loss_total"), rounds);
   EXPECT_TRUE(AllHit()) << "what the node holds was never damaged";
+  EXPECT_TRUE(WaitFor([&] {
+    return node_->Metric("tokura_node_suspect_blocks_total{result=\"failed_precondition\"}") > 0;
+  })) << "as the node found out itself";
+  EXPECT_EQ(node_->Metric("tokura_node_suspect_blocks_total{result=\"ok\"}"), 0);
 }
 
 TEST_F(WireDamageTest, FlippedBitInAPayloadToTheNodeIsAPutRefused) {
@@ -189,6 +193,11 @@ TEST_F(WireDamageTest, FlippedBitThatTheNodeDoesNotLookForIsFoundByTheReader) {
   ASSERT_EQ(flips.flips(), 1u) << "no bit flipped";
   const std::vector<absl::Status> blocks = GetVerified(Held(*client_, kOnceChain, kBlocks));
   EXPECT_EQ(CountLost(blocks), 1u);
+  // Who has the node look makes room for the block.
+  EXPECT_TRUE(WaitFor(
+      [&] { return node_->Metric("tokura_node_suspect_blocks_total{result=\"ok\"}") == 1; }));
+  EXPECT_EQ(Put(*client_, kOnceChain, source_, kBlocks), kBlocks);
+  EXPECT_TRUE(AllHit());
 }
 
 TEST_F(WireDamageTest, FlippedBitInAFrameToTheClientIsAMissOrAReconnect) {

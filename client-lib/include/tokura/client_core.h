@@ -73,7 +73,9 @@ class ClientCore {
   virtual void Release(const Match& held) = 0;
   // Fetch blocks of `match` into `view`: block i of the match goes to tokens i·block_tokens of the
   // sequence. Of a hint, each Get may find another writer's form of a block: to fetch the parts or
-  // layers of one block by several Gets, Acquire first.
+  // layers of one block by several Gets, Acquire first. A block whose bytes do not match their
+  // checksums is DATA_LOSS; the node that sent them is then asked, beside all operations, to check
+  // what it stores and to drop it if it is damaged there, so that a put stores the block again.
   virtual OperationId Get(NamespaceRef ns, const Match& match, SequenceView view,
                           GetOptions options, GetCallback done) = 0;
   // Encode and store blocks of `chain` from `view`. `released`: the view is no longer read;
