@@ -191,7 +191,7 @@ ClientCoreImpl::ClientCoreImpl(Dependencies dependencies, ClientOptions options,
       metrics_(std::move(dependencies.metrics)),
       profiles_(std::move(made.profiles), metrics_),
       ring_(std::move(made.ring)),
-      suspects_(metrics_),
+      suspects_(executor_, metrics_, options_.progress_timeout),
       maybe_cluster_(options_.coordinators.empty()
                          ? nullptr
                          : std::make_unique<Cluster>(

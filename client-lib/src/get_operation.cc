@@ -620,8 +620,7 @@ void GetOperation::Suspect(const Arrival& arrival) {
   NodeLink* const link = batches_[arrival.batch].maybe_link;
   TOKURA_CHECK(link != nullptr);
   core_.suspects.Report(*link, request_.match.fingerprint,
-                        request_.match.keys[blocks_[arrival.block].match_index],
-                        After(core_.executor.Now(), core_.options.progress_timeout));
+                        request_.match.keys[blocks_[arrival.block].match_index]);
 }
 
 void GetOperation::CompletePart(const Arrival& arrival, const kernels::PartInfo& info) {

@@ -1,5 +1,7 @@
 // Wrong bytes from a node: it is asked to check what it stores, within bounds, and nobody waits.
 
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
+
+constexpr Duration kPatience = milliseconds(200);  // ClientOptions::progress_timeout
 
 class ClientSuspectTest : public ClientTest {
  protected:
@@ -109,17 +113,57 @@ TEST_F(ClientSuspectTest, OnceAtATimeAndNobodyWaits) {
   RunUntil([&] { return Said("unanswered") == 2; });
 }
 
+TEST_F(ClientSuspectTest, OneRequestAtATimeForAllThatIsWrong) {
+  constexpr uint32_t kBlocks = 40;
+  FakeNode& node = StartWrongNode();
+  const TokenChain chain = MakeChain(*ns_, kBlocks);
+  EngineMemory source(*ns_, kBlocks), target(*ns_, kBlocks);
+  const Match match = PutAndLookup(source, chain);
+  ASSERT_EQ(match.blocks(), kBlocks);
+  const std::vector<BlockKey> keys(chain.keys().begin(), chain.keys().end());
+  node.damaged = {keys.begin(), keys.end()};
+  node.silent = {net::Op::kRemove};  // What comes meanwhile waits for the first one's end.
+  EXPECT_EQ(Get(match, target.View()).prefix_ok(), 0u);
+  EXPECT_EQ(Get(match, target.View()).prefix_ok(), 0u);
+  EXPECT_EQ(node.requests[net::Op::kRemove], 1);
+  node.silent = {};
+  RunUntil([&] { return Said("removed") == kBlocks - 1; });
+  EXPECT_EQ(Said("unanswered"), 1) << "of the silent request";
+  EXPECT_EQ(node.requests[net::Op::kRemove], 2);
+  EXPECT_EQ(node.suspects.size(), kBlocks - 1) << "each once";
+  EXPECT_EQ(node.blocks.size(), 1u);
+}
+
+TEST_F(ClientSuspectTest, ARequestNamesAsManyBlocksAsTheNodeTakes) {
+  constexpr uint32_t kBlocks = 10;
+  FakeNode& node = AddNode({.blocks_max = 3});
+  StartClient();
+  const TokenChain chain = MakeChain(*ns_, kBlocks);
+  EngineMemory source(*ns_, kBlocks), target(*ns_, kBlocks);
+  const Match match = PutAndLookup(source, chain);
+  node.tamper = [](const BlockKey&, PartId, std::vector<std::byte>* bytes) {
+    bytes->back() ^= std::byte{1};
+    return true;
+  };
+  EXPECT_EQ(Get(match, target.View()).prefix_ok(), 0u);
+  RunUntil([&] { return Said("sound") == kBlocks; });
+  EXPECT_GE(node.requests[net::Op::kRemove], 4);
+}
+
 TEST_F(ClientSuspectTest, BoundedHoweverManyBlocksAreWrong) {
-  constexpr uint32_t kBlocks = Suspects::kUnderWayMax + 20;
+  constexpr uint32_t kBlocks = Suspects::kBlocksMax + 20;
   FakeNode& node = StartWrongNode();
   const TokenChain chain = MakeChain(*ns_, kBlocks);
   EngineMemory source(*ns_, kBlocks), target(*ns_, kBlocks);
   const Match match = PutAndLookup(source, chain);
   ASSERT_EQ(match.blocks(), kBlocks);
   node.silent = {net::Op::kRemove};
+  const TimePoint start = Now();
   EXPECT_EQ(Get(match, target.View()).prefix_ok(), 0u);
-  EXPECT_EQ(node.requests[net::Op::kRemove], static_cast<int>(Suspects::kUnderWayMax));
+  ASSERT_LT(Now() - start, kPatience) << "no request has run out of time";
+  EXPECT_EQ(node.requests[net::Op::kRemove], 1);
   EXPECT_EQ(Said("unanswered"), 20);
+  RunUntil([&] { return Said("unanswered") == kBlocks; });
 }
 
 TEST_F(ClientSuspectTest, ClientClosesWhileANodeChecks) {
