@@ -53,7 +53,7 @@ struct PinQuery {
   // Empty, or one per key: pin exactly that content; an empty id is any.
   std::span<const ContentId> content_ids;
   // Empty, or one per key: a pin to clone where it pins what is wanted, whether or not the block
-  // can still be found; null where there is none.
+  // can still be found; null where there is none. One that was found damaged is none.
   std::span<const FormPin* const> held;
   Gaps gaps = Gaps::kCut;
 };
@@ -290,7 +290,8 @@ class BlockStore {
   // Pin every complete form of a block that has not expired; no touch.
   std::vector<FormPin> PinForms(const Fingerprint& fingerprint, const BlockKey& key, TimePoint now);
   // Forget exactly the pinned form, whose bytes were found damaged; other forms of its block stay,
-  // one that was stored since among them. It is missing from now on and freed by the last pin.
+  // one that was stored since among them. It is missing from now on, also where a pin of it is held
+  // (PinQuery), and freed by the last pin.
   // False: it was gone already.
   bool RemoveDamaged(const FormPin& pin, TimePoint now);
 

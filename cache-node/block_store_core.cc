@@ -112,7 +112,7 @@ std::vector<FormPin> StoreCore::Pin(const PinQuery& query, TimePoint now) {
           const ContentId content =
               query.content_ids.empty() ? ContentId{} : query.content_ids[base + i];
           const FormPin* held = query.held.empty() ? nullptr : query.held[base + i];
-          if (held != nullptr && matcher.Wants(held->info(), content)) {
+          if (held != nullptr && !held->damaged() && matcher.Wants(held->info(), content)) {
             pins[base + i] = held->Clone();
           } else {
             StoredForm* form =

@@ -292,6 +292,7 @@ bool StoreCore::Remove(const Fingerprint& fingerprint, const BlockKey& key, Time
 // A form that is pinned is never another one: its descriptor is not used again before the last pin
 // has gone.
 bool StoreCore::RemoveDamaged(StoredForm& form, TimePoint now) {
+  form.damaged.store(true, std::memory_order_relaxed);
   MutexLock lock(mutex_);
   if (form.state != StoredForm::State::kComplete) {
     return false;

@@ -50,6 +50,7 @@ struct StoredForm {
 
   // Any thread.
   std::atomic<uint32_t> word{0};
+  std::atomic<bool> damaged{false};  // its bytes are known to be wrong; never goes back
   // Fixed for the form's life, or from completion on (info, parts).
   uint32_t handle = 0;
   StoredBlock* block = nullptr;

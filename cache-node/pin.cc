@@ -46,6 +46,11 @@ const BlockKey& FormPin::key() const {
   return form_->block->key;
 }
 
+bool FormPin::damaged() const {
+  TOKURA_CHECK(valid());
+  return form_->damaged.load(std::memory_order_relaxed);
+}
+
 std::span<std::byte> FormPin::part(PartId part) const {
   TOKURA_CHECK(valid());
   const auto slot = std::lower_bound(form_->parts.begin(), form_->parts.end(), part,

@@ -64,6 +64,8 @@ class FormPin {
   const FormInfo& info() const;
   const Fingerprint& fingerprint() const;
   const BlockKey& key() const;
+  // Whether the form's bytes were found damaged since it was pinned.
+  bool damaged() const;
   // The stored bytes of `part`, 64-byte aligned, in the arena (wrap them in a RegisteredSpan to
   // send them); empty when the form does not have that part. Nobody writes them while this pin
   // exists.

@@ -60,7 +60,7 @@ class FormsCheck final : public Job {
 // A REMOVE of blocks only where they are damaged, which this node finds out itself: a client that
 // met wrong bytes cannot know whether they were stored or became so on the way. Block by block,
 // every form that is held is checked; those that are damaged are removed, each exactly as it was
-// checked. Readers keep what they pinned.
+// checked. Transfers under way finish; leases keep its memory, and do not serve it any more.
 class CheckRequest final : public ServerRequest {
  public:
   struct Query {

@@ -20,6 +20,8 @@ constexpr auto kSound = absl::StatusCode::kFailedPrecondition;
 constexpr auto kMissing = absl::StatusCode::kNotFound;
 constexpr auto kRefused = absl::StatusCode::kResourceExhausted;
 
+constexpr size_t kFromEnd = 20;
+
 class ServerCheckTest : public ServerRequestTest {
  protected:
   static proto::RemoveRequest CheckMessage(const std::string& suspects) {
@@ -44,8 +46,14 @@ class ServerCheckTest : public ServerRequestTest {
     options.ip = "10.0.0.3";
     return Connect(options);
   }
+  // A part with the bit flipped that Damage flips.
+  static std::vector<std::byte> Damaged(const Chain& chain, uint32_t block) {
+    std::vector<std::byte> part = Part(chain, block, {});
+    part[part.size() - kFromEnd] ^= std::byte{4};
+    return part;
+  }
   // Flip a bit of a stored part, `from_end` bytes before its end.
-  void Damage(const Chain& chain, uint32_t block, PartId part = {}, size_t from_end = 20) {
+  void Damage(const Chain& chain, uint32_t block, PartId part = {}, size_t from_end = kFromEnd) {
     const std::span<std::byte> arena = node_transports_.front()->registered().front();
     const std::vector<std::byte> stored = Part(chain, block, part);
     const auto found = std::search(arena.begin(), arena.end(), stored.begin(), stored.end());
@@ -99,24 +107,30 @@ TEST_F(ServerCheckTest, ABitAnywhereIsFound) {
   }
 }
 
-TEST_F(ServerCheckTest, ReadersKeepWhatTheyPinned) {
+TEST_F(ServerCheckTest, TransfersKeepWhatTheyPinnedAndLeasesServeItNoMore) {
   StartNode(SmallOptions());
   TestClient& client = Connect();
   const Chain chain;
   ASSERT_THAT(Put(client, chain), ElementsAre(kOk));
-  const std::string lease = Acquire(client, chain).lease();
+  proto::GetRequest get = GetMessage(chain);
+  get.set_lease(Acquire(client, chain).lease());
   Damage(chain, 0);
+  const TestClient::Sent reading = StartHeldGet(client, get, seconds(5));
+  ASSERT_TRUE(RunUntil([&] { return reading.call->payloads().size() == 1; }));
   EXPECT_THAT(Check(client, chain), ElementsAre(kOk));
   EXPECT_EQ(Lookup(client, chain), 0u);
-  proto::GetRequest get = GetMessage(chain);
-  get.set_lease(lease);
-  EXPECT_THAT(GetCodes(client, get), ElementsAre(kOk)) << "as after every removal";
+  TestCall::Payload& payload = *reading.call->payloads()[0];
+  client.host().loop().Enter([&] { reading.call->Receive(payload); });
+  ASSERT_TRUE(RunUntil([&] { return payload.done.has_value(); }));
+  EXPECT_TRUE(payload.done->ok()) << *payload.done;
+  EXPECT_EQ(payload.bytes, Damaged(chain, 0)) << "the bytes that it began with";
+  EXPECT_THAT(GetCodes(client, get), ElementsAre(kMissing)) << "nobody is to pay again";
   EXPECT_THAT(Check(client, chain), ElementsAre(kMissing));
   EXPECT_THAT(Put(client, chain), ElementsAre(kOk));
   EXPECT_EQ(PutParts("stored"), 2);
-  Release(client, lease);
-  TestCall& call = Await(client.Send(net::Op::kGet, GetMessage(chain)));
+  TestCall& call = Await(client.Send(net::Op::kGet, get));
   ExpectBytes(call, chain);
+  Release(client, get.lease());
   ExpectIdle();
 }
 
