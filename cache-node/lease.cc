@@ -17,7 +17,8 @@ struct LeaseUse::Shared {
   std::vector<FormPin> pins;
   std::vector<uint32_t> by_key;  // indices of pins, ascending by key
   TimePoint acquired{};
-  TimePoint progressed{};
+  TimePoint progressed{};  // never goes back
+  TimePoint due{};         // no later than the end of its age: its place in LeaseTable::due_
   bool closing = false;
   bool expired = false;
   std::map<uint64_t, uint32_t> uses;  // connection → transfers under way
@@ -89,9 +90,12 @@ LeaseTable::~LeaseTable() {
   }
 }
 
+TimePoint LeaseTable::AgeEnd(const Shared& lease) const {
+  return std::min(lease.progressed + options_.lease_age, lease.acquired + options_.lease_age_max);
+}
+
 bool LeaseTable::PastAge(const Shared& lease, TimePoint now) const {
-  return lease.expired || now - lease.progressed >= options_.lease_age ||
-         now - lease.acquired >= options_.lease_age_max;
+  return lease.expired || now >= AgeEnd(lease);
 }
 
 LeaseTable::Shared* LeaseTable::FindLive(const LeaseToken& token, std::string_view tenant,
@@ -128,20 +132,23 @@ absl::StatusOr<LeaseToken> LeaseTable::Acquire(std::string tenant, uint64_t owne
     return status;
   }
   Holding& holding = owners_[owner];
-  ++holding.leases;
+  holding.leases.emplace(token, lease.get());
   holding.pins += lease->pins.size();
   pins_ += lease->pins.size();
+  lease->due = AgeEnd(*lease);
+  due_.emplace(std::pair(lease->due, token), lease.get());
   TOKURA_CHECK(!token.empty() && leases_.emplace(token, std::move(lease)).second);
   return token;
 }
 
 absl::Status LeaseTable::CheckRoom(uint64_t owner, size_t pins) const {
   const auto held = owners_.find(owner);
-  const Holding holding = held == owners_.end() ? Holding() : held->second;
-  if (leases_.size() >= options_.leases_max || holding.leases >= options_.owner_leases_max) {
+  const uint64_t owner_leases = held == owners_.end() ? 0 : held->second.leases.size();
+  const uint64_t owner_pins = held == owners_.end() ? 0 : held->second.pins;
+  if (leases_.size() >= options_.leases_max || owner_leases >= options_.owner_leases_max) {
     return absl::ResourceExhaustedError("too many leases");
   }
-  if (pins_ + pins > options_.pins_max || holding.pins + pins > options_.owner_pins_max) {
+  if (pins_ + pins > options_.pins_max || owner_pins + pins > options_.owner_pins_max) {
     return absl::ResourceExhaustedError("leases hold too many blocks");
   }
   return absl::OkStatus();
@@ -151,7 +158,7 @@ bool LeaseTable::Renew(const LeaseToken& token, std::string_view tenant, TimePoi
   MutexLock lock(mutex_);
   Shared* lease = FindLive(token, tenant, now);
   if (lease != nullptr) {
-    lease->progressed = now;
+    lease->progressed = std::max(lease->progressed, now);
   }
   return lease != nullptr;
 }
@@ -197,6 +204,7 @@ std::vector<FormPin> LeaseTable::TakeOthersPins(const LeaseToken& token) {
 }
 
 std::shared_ptr<LeaseTable::Shared> LeaseTable::Close(Shared& lease) {
+  closing_ += lease.closing ? 0 : 1;
   lease.closing = true;
   if (!lease.uses.empty()) {
     return nullptr;
@@ -204,10 +212,13 @@ std::shared_ptr<LeaseTable::Shared> LeaseTable::Close(Shared& lease) {
   const auto entry = leases_.find(lease.token);
   std::shared_ptr<Shared> ended = std::move(entry->second);
   leases_.erase(entry);
+  due_.erase({ended->due, ended->token});
+  --closing_;
   const auto held = owners_.find(ended->owner);
   held->second.pins -= ended->pins.size();
   pins_ -= ended->pins.size();
-  if (--held->second.leases == 0) {
+  held->second.leases.erase(ended->token);
+  if (held->second.leases.empty()) {
     owners_.erase(held);
   }
   return ended;
@@ -220,7 +231,7 @@ absl::StatusOr<LeaseUse> LeaseTable::Use(const LeaseToken& token, std::string_vi
   if (lease == nullptr) {
     return absl::NotFoundError("no such lease");
   }
-  lease->progressed = now;
+  lease->progressed = std::max(lease->progressed, now);
   ++lease->uses[connection];
   return LeaseUse(this, leases_.find(token)->second, connection);
 }
@@ -240,42 +251,61 @@ void LeaseTable::EndUse(Shared& lease, uint64_t connection) {
 
 void LeaseTable::MarkProgress(Shared& lease, TimePoint now) {
   MutexLock lock(mutex_);
-  lease.progressed = now;
+  lease.progressed = std::max(lease.progressed, now);
 }
 
 void LeaseTable::ReleaseOwner(uint64_t owner) {
   std::vector<std::shared_ptr<Shared>> ended;
   MutexLock lock(mutex_);
-  for (auto entry = leases_.begin(); entry != leases_.end();) {
-    Shared& lease = *entry->second;
-    ++entry;  // Close may erase it.
-    if (lease.owner == owner) {
-      ended.push_back(Close(lease));
-    }
+  const auto held = owners_.find(owner);
+  if (held == owners_.end()) {
+    return;
   }
+  std::vector<Shared*> leases;  // apart, because closing the last one takes the owner out
+  for (const auto& [token, lease] : held->second.leases) {
+    leases.push_back(lease);
+  }
+  visited_total_ += leases.size();
+  for (Shared* lease : leases) {
+    ended.push_back(Close(*lease));
+  }
+}
+
+std::vector<LeaseTable::Shared*> LeaseTable::TakeStock(TimePoint now) {
+  std::vector<Shared*> past;
+  std::vector<Shared*> later;
+  auto end = due_.begin();
+  for (; end != due_.end() && end->first.first <= now; ++end) {
+    (PastAge(*end->second, now) ? past : later).push_back(end->second);
+  }
+  visited_total_ += past.size() + later.size();
+  for (Shared* lease : later) {
+    auto entry = due_.extract({lease->due, lease->token});
+    lease->due = AgeEnd(*lease);
+    entry.key().first = lease->due;
+    due_.insert(std::move(entry));
+  }
+  std::sort(past.begin(), past.end(),
+            [](const Shared* a, const Shared* b) { return a->token < b->token; });
+  return past;
 }
 
 std::vector<LeaseTable::Expired> LeaseTable::Sweep(TimePoint now) {
   std::vector<std::shared_ptr<Shared>> ended;
   std::vector<Expired> expired;
   MutexLock lock(mutex_);
-  for (auto entry = leases_.begin(); entry != leases_.end();) {
-    Shared& lease = *entry->second;
-    ++entry;
-    if (!PastAge(lease, now)) {
-      continue;
-    }
-    expired_total_ += lease.closing ? 0 : 1;
-    lease.expired = true;
-    if (!lease.uses.empty()) {
+  for (Shared* lease : TakeStock(now)) {
+    expired_total_ += lease->closing ? 0 : 1;
+    lease->expired = true;
+    if (!lease->uses.empty()) {
       Expired& report = expired.emplace_back();
-      report.token = lease.token;
-      report.owner = lease.owner;
-      for (const auto& [connection, count] : lease.uses) {
+      report.token = lease->token;
+      report.owner = lease->owner;
+      for (const auto& [connection, count] : lease->uses) {
         report.connections.push_back(connection);
       }
     }
-    ended.push_back(Close(lease));
+    ended.push_back(Close(*lease));
   }
   return expired;
 }
@@ -285,10 +315,9 @@ LeaseTable::Stats LeaseTable::stats() const {
   Stats stats;
   stats.leases = leases_.size();
   stats.pins = pins_;
+  stats.closing = closing_;
   stats.expired_total = expired_total_;
-  for (const auto& [token, lease] : leases_) {
-    stats.closing += lease->closing ? 1 : 0;
-  }
+  stats.visited_total = visited_total_;
   return stats;
 }
 

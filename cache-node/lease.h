@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -75,6 +76,8 @@ class LeaseTable {
     uint64_t pins = 0;     // of these
     uint64_t closing = 0;  // waiting for transfers
     uint64_t expired_total = 0;
+    // Leases that Sweep and ReleaseOwner looked at: their work under the lock.
+    uint64_t visited_total = 0;
   };
   struct Expired {
     LeaseToken token;
@@ -99,11 +102,13 @@ class LeaseTable {
   // counts as progress. NOT_FOUND as for Renew's false.
   absl::StatusOr<LeaseUse> Use(const LeaseToken& token, std::string_view tenant,
                                uint64_t connection, TimePoint now);
-  // The connection is gone: its leases end. Others' transfers on them finish first.
+  // The connection is gone: its leases end. Others' transfers on them finish first. Visits the
+  // owner's leases alone.
   void ReleaseOwner(uint64_t owner);
   // End leases past an age. Returns, in token order, every closing lease that is past an age and
   // still has transfers under way: close those connections; their Done calls then end the uses. A
-  // lease is returned by every Sweep until it is gone.
+  // lease is returned by every Sweep until it is gone. Visits what is returned and, of the others,
+  // those whose age would have ended by now when it was last looked at.
   std::vector<Expired> Sweep(TimePoint now);
 
   Stats stats() const;
@@ -116,7 +121,11 @@ class LeaseTable {
       TOKURA_REQUIRES(mutex_);
   // RESOURCE_EXHAUSTED: one more lease of `pins` pins does not fit.
   absl::Status CheckRoom(uint64_t owner, size_t pins) const TOKURA_REQUIRES(mutex_);
+  // When the lease reaches an age, without further progress.
+  TimePoint AgeEnd(const Shared& lease) const TOKURA_REQUIRES(mutex_);
   bool PastAge(const Shared& lease, TimePoint now) const TOKURA_REQUIRES(mutex_);
+  // The leases past an age, in token order; the others that were due are entered again.
+  std::vector<Shared*> TakeStock(TimePoint now) TOKURA_REQUIRES(mutex_);
   // Refuse new uses; when there is none left, take the lease out. The caller drops what is returned
   // after the lock, because that unpins.
   std::shared_ptr<Shared> Close(Shared& lease) TOKURA_REQUIRES(mutex_);
@@ -131,12 +140,17 @@ class LeaseTable {
   mutable Mutex mutex_;  // a leaf: nothing is locked while it is held
   std::map<LeaseToken, std::shared_ptr<Shared>> leases_ TOKURA_GUARDED_BY(mutex_);
   struct Holding {
-    uint64_t leases = 0;
+    std::map<LeaseToken, Shared*> leases;
     uint64_t pins = 0;
   };
   std::map<uint64_t, Holding> owners_
-      TOKURA_GUARDED_BY(mutex_);                 // of leases_, closing ones included
-  uint64_t pins_ TOKURA_GUARDED_BY(mutex_) = 0;  // of leases_
+      TOKURA_GUARDED_BY(mutex_);  // of leases_, closing ones included
+  // Every lease of leases_ once, by Shared::due. Progress does not move it, so that it costs
+  // nothing; the sweep that finds the lease due does.
+  std::map<std::pair<TimePoint, LeaseToken>, Shared*> due_ TOKURA_GUARDED_BY(mutex_);
+  uint64_t pins_ TOKURA_GUARDED_BY(mutex_) = 0;     // of leases_
+  uint64_t closing_ TOKURA_GUARDED_BY(mutex_) = 0;  // of leases_
+  uint64_t visited_total_ TOKURA_GUARDED_BY(mutex_) = 0;
   uint64_t expired_total_ TOKURA_GUARDED_BY(mutex_) = 0;
   // Only for the planted bug release_twice: what released leases held.
   std::map<LeaseToken, std::vector<BlockKey>> released_ TOKURA_GUARDED_BY(mutex_);

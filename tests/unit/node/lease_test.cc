@@ -9,16 +9,18 @@
 namespace tokura::node {
 namespace {
 
+// Ascending tokens.
 class CountingRandom final : public RandomSource {
  public:
   void Fill(std::span<std::byte> out) override {
-    for (std::byte& byte : out) {
-      byte = static_cast<std::byte>(++count_);
+    ++count_;
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<std::byte>(i < 8 ? count_ >> (56 - 8 * i) : 0);
     }
   }
 
  private:
-  uint8_t count_ = 0;
+  uint64_t count_ = 0;
 };
 
 class LeaseTest : public ::testing::Test {
@@ -235,6 +237,77 @@ TEST(LeaseLimitsTest, OneOwnerCannotTakeEveryLease) {
   EXPECT_TRUE(acquire(2).ok());
   table.ReleaseOwner(1);
   EXPECT_TRUE(acquire(1).ok());
+}
+
+// What the table does under its lock follows what is due or the owner's, not all that is held.
+class LeaseWorkTest : public LeaseTest {
+ protected:
+  static constexpr int kOthers = 500;
+  LeaseWorkTest() {
+    for (int i = 0; i < kOthers; ++i) {
+      Take(1, 5);
+    }
+  }
+  LeaseToken Take(uint64_t owner, double seconds) {
+    auto token = many_.Acquire("t", owner, PinKeys(*store_, {Key(1)}, At(seconds)), At(seconds));
+    TOKURA_CHECK(token.ok());
+    return *token;
+  }
+  uint64_t visited() { return many_.stats().visited_total; }
+
+  LeaseTable many_{{}, random_};
+};
+
+TEST_F(LeaseWorkTest, AnOwnersEndVisitsItsOwnLeases) {
+  Take(2, 5);
+  Take(2, 5);
+  many_.ReleaseOwner(3);
+  EXPECT_EQ(visited(), 0u);
+  many_.ReleaseOwner(2);
+  EXPECT_EQ(visited(), 2u);
+  EXPECT_EQ(many_.stats().leases, uint64_t{kOthers});
+}
+
+TEST_F(LeaseWorkTest, ASweepVisitsWhatIsDue) {
+  Take(2, 0);
+  many_.Sweep(At(9));
+  EXPECT_EQ(visited(), 0u);
+  many_.Sweep(At(10));
+  EXPECT_EQ(visited(), 1u);
+  EXPECT_EQ(many_.stats().leases, uint64_t{kOthers});
+  many_.Sweep(At(15));
+  EXPECT_EQ(visited(), 1u + kOthers);
+  EXPECT_EQ(many_.stats().leases, 0u);
+}
+
+TEST_F(LeaseWorkTest, ALeaseThatIsKeptAliveIsVisitedOnceAnAge) {
+  const LeaseToken kept = Take(2, 0);
+  for (int tenth = 1; tenth < 140; ++tenth) {
+    EXPECT_TRUE(many_.Renew(kept, "t", At(tenth / 10.0)));
+    many_.Sweep(At(tenth / 10.0));
+  }
+  EXPECT_EQ(visited(), 1u);
+  EXPECT_EQ(many_.stats().leases, 1u + kOthers);
+}
+
+TEST_F(LeaseWorkTest, ProgressThatArrivesLateDoesNotShortenALease) {
+  const LeaseToken kept = Take(2, 0);
+  EXPECT_TRUE(many_.Renew(kept, "t", At(4)));
+  EXPECT_TRUE(many_.Renew(kept, "t", At(3)));
+  many_.Sweep(At(13.5));
+  EXPECT_TRUE(many_.Renew(kept, "t", At(13.5)));
+}
+
+TEST_F(LeaseWorkTest, ClosingLeasesAreCountedOnce) {
+  const LeaseToken token = Take(2, 0);
+  auto use = many_.Use(token, "t", 7, At(1));
+  ASSERT_TRUE(use.ok());
+  EXPECT_TRUE(many_.Release(token, "t", At(1)));
+  many_.ReleaseOwner(2);
+  EXPECT_EQ(many_.Sweep(At(11)).size(), 1u);
+  EXPECT_EQ(many_.stats().closing, 1u);
+  use->Reset();
+  EXPECT_EQ(many_.stats().closing, 0u);
 }
 
 TEST_F(LeaseTest, PinsABlockOnce) {
