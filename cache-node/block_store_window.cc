@@ -169,13 +169,18 @@ bool StoreCore::ClearWindow(uint64_t extent_bytes, EvictBudget& budget, TimePoin
   return budget.forms < forms_before;
 }
 
-// Deepest first, so that a reader that is faster, or the budget's end, leaves no hole. Returns
-// whether all went.
+// Deepest first, so that a reader that is faster, or the budget's end, leaves no hole. Every form
+// costs the way down to it, so longer chains than a search would have accepted (it may have ended
+// before it saw how long this one is) are left to the order of eviction. Returns whether all went.
 bool StoreCore::EvictWithDescendants(StoredBlock& root, EvictBudget& budget, TimePoint now) {
   for (bool root_gone = false; !root_gone;) {
     StoredBlock* leaf = &root;
-    while (leaf->first_child != nullptr) {
+    for (size_t depth = 0; leaf->first_child != nullptr; ++depth) {
+      if (depth == kDescendantsMax) {
+        return false;
+      }
       leaf = leaf->first_child;
+      ++counters_.window_steps;
     }
     for (bool leaf_gone = false; !leaf_gone;) {
       StoredForm* form = leaf->complete;

@@ -812,6 +812,52 @@ TEST_F(StoreTest, MakingRoomForALargePartIsBoundedWorkAndGetsThere) {
   EXPECT_TRUE(stored);
 }
 
+// The same where a search ends, for want of steps, at a block that a long chain builds on: the way
+// down that chain counts, for every form that is evicted at its end.
+TEST_F(StoreTest, MakingRoomBesideALongChainIsBoundedWork) {
+  constexpr uint64_t kChain = 1500;
+  constexpr uint64_t kAfter = 5700;
+  StoreOptions options;
+  options.host_bytes = 16 * kMiB;
+  options.part_bytes_max = 4 * kMiB;
+  options.blocks_max = 20'000;
+  // Where the search ends depends on what lies before the chain: try enough lengths to meet it.
+  for (uint64_t before = 250; before < 400; before += 24) {
+    Reset(options);
+    // Windows may lie anywhere once there was a part clearly larger than what needs one.
+    ASSERT_TRUE(PutBlock(*store_, {.key = 2'000'000, .bytes = 4 * kMiB - 4096}, At(0)).ok());
+    store_->Remove(Space(), Key(2'000'000), At(0));
+    // The arena is filled from its end.
+    const uint64_t root = kAfter + kChain - 1;
+    const uint64_t all = root + 1 + before;
+    for (uint64_t key = 0; key < all; ++key) {
+      BlockPut put;
+      put.key = key;
+      put.bytes = 2000;
+      if (key >= kAfter && key < root) {
+        put.parent = static_cast<int64_t>(key) + 1;
+        put.position = static_cast<uint32_t>(root - key);
+      }
+      ASSERT_TRUE(PutBlock(*store_, put, At(1)).ok());
+    }
+    for (uint64_t key = 0; key < all; key += 2) {
+      if (key < kAfter || key > root) {
+        store_->Remove(Space(), Key(key), At(2));
+      }
+    }
+    BlockPut large;
+    large.key = 1'000'000;
+    large.bytes = 3 * kMiB;
+    bool stored = false;
+    for (int tries = 0; tries < 64 && !stored; ++tries) {
+      const uint64_t steps_before = store_->counters().window_steps;
+      stored = PutBlock(*store_, large, At(10 + tries)).ok();
+      EXPECT_LE(store_->counters().window_steps - steps_before, 32768u + 256u * 64u) << before;
+    }
+    EXPECT_TRUE(stored) << before;
+  }
+}
+
 // Puts of the largest size go through a full arena at the default watermarks.
 TEST_F(StoreTest, DefaultWatermarksLeaveRoomForTheLargestParts) {
   StoreOptions options;
