@@ -416,6 +416,10 @@ ucs_status_t UcxEndpoint::OnFirstChunk(const UcxChunk& chunk, std::span<const st
     return UCS_ERR_CANCELED;
   }
   last_offer_ = chunk.payload_id;
+  if (offers_.size() >= host_.options().offers_max) {
+    OnViolation("more payloads at once than the limit");
+    return UCS_ERR_CANCELED;
+  }
   auto offer = std::make_shared<UcxOffer>();
   offer->host = &host_;
   offer->maybe_endpoint = this;

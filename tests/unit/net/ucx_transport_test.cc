@@ -475,6 +475,33 @@ TEST(UcxTransport, UnsentMessagesAreBounded) {
   EXPECT_TRUE(pair.at_client.connection->SendMessage({}, AsBytes(body)).ok());
 }
 
+TEST(UcxTransport, OffersOfAPeerAreBounded) {
+  UcxTransport::Options options;
+  options.offers_max = 3;
+  UcxPair pair(options);
+  Buffer source(*pair.client, 1000);
+  const RegisteredSpan piece = source.span();
+  int ended = 0;
+  const auto send = [&] {
+    pair.at_client.connection->SendPayload({}, {&piece, 1}, [&](absl::Status) { ++ended; });
+  };
+  for (int i = 0; i < 3; ++i) {
+    send();
+  }
+  ASSERT_TRUE(pair.Until([&] { return pair.at_server.kept.size() == 3; }));
+  pair.at_server.kept.pop_front();  // refused: there is room for one more
+  ASSERT_TRUE(pair.Until([&] { return ended == 1; }));
+  send();
+  ASSERT_TRUE(pair.Until([&] { return pair.at_server.kept.size() == 3; }));
+  EXPECT_FALSE(pair.at_server.closed.has_value());
+  send();
+  ASSERT_TRUE(pair.Until([&] { return pair.at_server.closed && ended == 5; }));
+  EXPECT_NE(pair.at_server.closed->message().find("more payloads at once than the limit"),
+            std::string::npos)
+      << *pair.at_server.closed;
+  EXPECT_EQ(pair.at_server.payloads, 4) << "the handler does not hear of the one too many";
+}
+
 TEST(UcxTransport, ControlMessagesAreBoundedToo) {
   UcxTransport::Options options;
   options.unsent_bytes_max = 1;  // twice that is less than one control message
