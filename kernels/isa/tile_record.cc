@@ -175,6 +175,10 @@ inline __m512 LoadChannels(const std::byte* row, uint32_t c, uint32_t dim) {
   return _mm512_maskz_mov_ps(FirstLanes(dim - c),
                              LoadFewAs<kType>(row + size_t{c} * kBytesOf<kType>, dim - c).v);
 }
+// Null where nothing is decoded.
+inline const float* DecodedRow(const TileRows& rows, uint32_t t) {
+  return rows.maybe_decoded == nullptr ? nullptr : rows.maybe_decoded + size_t{t} * rows.dim;
+}
 inline __m512 LoadDecoded(const float* row, uint32_t c, uint32_t dim) {
   return c >= dim ? _mm512_setzero_ps() : LoadUpTo(row + c, dim - c);
 }
@@ -183,15 +187,15 @@ template <DType kType>
 void PackKeysAs(const TileOperands& operands, const TileRows& rows) {
   for (uint32_t t = 0; t < rows.count; ++t) {
     const std::byte* exact = rows.exact + static_cast<int64_t>(t) * rows.stride;
-    const float* decoded = rows.maybe_decoded + size_t{t} * rows.dim;
+    const float* maybe_decoded = DecodedRow(rows, t);
     const size_t row = size_t{rows.first + t} * operands.k_columns;
     for (uint32_t c = 0; c < rows.dim; c += kDepth) {
       const __m512 a = LoadChannels<kType>(exact, c, rows.dim);
       const __m512 b = LoadChannels<kType>(exact, c + kLanes, rows.dim);
       _mm512_store_si512(operands.keys + row + c, Rounded(a, b));
       if (!operands.k_exact) {
-        const __m512 a_error = _mm512_sub_ps(LoadDecoded(decoded, c, rows.dim), a);
-        const __m512 b_error = _mm512_sub_ps(LoadDecoded(decoded, c + kLanes, rows.dim), b);
+        const __m512 a_error = _mm512_sub_ps(LoadDecoded(maybe_decoded, c, rows.dim), a);
+        const __m512 b_error = _mm512_sub_ps(LoadDecoded(maybe_decoded, c + kLanes, rows.dim), b);
         _mm512_store_si512(operands.key_errors + row + c, Rounded(a_error, b_error));
       }
     }
@@ -204,10 +208,11 @@ void PackValuesAs(const TileOperands& operands, const TileRows& rows) {
   for (uint32_t t = 0; t < rows.count; t += 2) {
     // A last token without a second one beside it has no channels there.
     const uint32_t next_dim = t + 1 < rows.count ? dim : 0;
+    const uint32_t t_next = next_dim == 0 ? t : t + 1;
     const std::byte* exact = rows.exact + static_cast<int64_t>(t) * rows.stride;
-    const std::byte* next = exact + (next_dim == 0 ? 0 : rows.stride);
-    const float* decoded = rows.maybe_decoded + size_t{t} * rows.dim;
-    const float* next_decoded = decoded + (next_dim == 0 ? 0 : rows.dim);
+    const std::byte* next = rows.exact + static_cast<int64_t>(t_next) * rows.stride;
+    const float* maybe_decoded = DecodedRow(rows, t);
+    const float* maybe_next_decoded = DecodedRow(rows, t_next);
     const size_t row = size_t{rows.first + t} * operands.v_columns;
     for (uint32_t c = 0; c < dim; c += kLanes) {
       const size_t at = row + size_t{c} * 2;
@@ -215,8 +220,8 @@ void PackValuesAs(const TileOperands& operands, const TileRows& rows) {
       const __m512 b = LoadChannels<kType>(next, c, next_dim);
       _mm512_store_si512(operands.values + at, Pairs(a, b));
       if (!operands.v_exact) {
-        const __m512 a_error = _mm512_sub_ps(LoadDecoded(decoded, c, dim), a);
-        const __m512 b_error = _mm512_sub_ps(LoadDecoded(next_decoded, c, next_dim), b);
+        const __m512 a_error = _mm512_sub_ps(LoadDecoded(maybe_decoded, c, dim), a);
+        const __m512 b_error = _mm512_sub_ps(LoadDecoded(maybe_next_decoded, c, next_dim), b);
         _mm512_store_si512(operands.value_errors + at, Pairs(a_error, b_error));
       }
     }
