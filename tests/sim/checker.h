@@ -51,6 +51,8 @@ class Checker {
   void OnPutResult(uint32_t chain, uint32_t first_block, Variant variant, const PutResult& result);
   // Memory that holds a part of this block is damaged from now on.
   void OnMemoryFlip(const BlockKey& key) { damaged_.insert(key); }
+  // Whether a bit of what a node stores was ever flipped.
+  bool memory_flipped() const { return !damaged_.empty(); }
   void OnGetResult(const Reading& reading, const KvBuffer& buffer, const GetResult& result);
 
   void Violation(std::string what);

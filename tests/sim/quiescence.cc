@@ -244,7 +244,21 @@ void Quiescence::CheckChecksEnded() {
   }
 }
 
+// A damaged form that a put took for held may be removed before the put is answered, which then
+// says so: ABORTED, and whoever still wants the block stored puts it once more.
 void Quiescence::PutAgain(ClientProcess& writer, uint32_t chain, uint32_t block) {
+  constexpr int kTriesMax = 3;
+  absl::Status status = absl::AbortedError("");
+  for (int i = 0; i < kTriesMax && absl::IsAborted(status); ++i) {
+    status = PutOnce(writer, chain, block);
+  }
+  if (!status.ok()) {
+    checker_.Violation(absl::StrCat("POISONED: block ", block, " of chain ", chain,
+                                    " cannot be put again: ", status.ToString()));
+  }
+}
+
+absl::Status Quiescence::PutOnce(ClientProcess& writer, uint32_t chain, uint32_t block) {
   const Variant variant = ++last_variant_;
   const auto buffer = std::make_shared<KvBuffer>();
   buffer->Store(block, KvUniverse::Original(variant, chain, block));
@@ -254,20 +268,20 @@ void Quiescence::PutAgain(ClientProcess& writer, uint32_t chain, uint32_t block)
   options.blocks = 1;
   options.deadline = seconds(2);
   checker_.OnPut(block, 1, {variant, chain, *options.codec, IsSliding(chain) ? 3u : 1u});
+  // Owners: this call and the put, should it not end.
+  const auto status = std::make_shared<absl::Status>(absl::UnknownError("the put does not end"));
   ++waiting_;
   writer.host->loop().Enter([&] {
     writer.core->Put(
         universe_.ns(chain), universe_.chain(chain), buffer->View(chain, 0, kShards), options,
         [buffer] {},
-        [this, chain = chain, block](const PutResult& result) {
+        [this, status](const PutResult& result) {
           --waiting_;
-          if (!result.blocks.at(0).ok()) {
-            checker_.Violation(absl::StrCat("POISONED: block ", block, " of chain ", chain,
-                                            " cannot be put again: ", result.blocks[0].ToString()));
-          }
+          *status = result.blocks.at(0);
         });
   });
   Await();
+  return *status;
 }
 
 uint64_t Quiescence::PinnedForms() {
@@ -335,14 +349,16 @@ void Quiescence::CheckLeases() {
   CheckNothingPinned();
 }
 
-// Lookups pin nothing and lease nothing. A check for damage that a get has asked for does pin.
+// Lookups pin nothing and lease nothing. Where there is damage, a check that a get has asked for
+// pins, and so does what is still on its way to a get that has turned to another node;
+// CheckChecksEnded sees that end.
 void Quiescence::CheckNothingPinned() {
   if (waiting_ > 0) {
     return;  // A get may be under way.
   }
   for (size_t i = 0; i < cluster_.nodes(); ++i) {
     const node::Node::Accounting got = cluster_.node(i).node->accounting();
-    if (got.leases != 0 || (got.pinned_forms != 0 && got.checks == 0)) {
+    if (got.leases != 0 || (got.pinned_forms != 0 && !checker_.memory_flipped())) {
       checker_.Violation(absl::StrCat("after a probe node ", i, " has ", got.pinned_forms,
                                       " pinned forms, ", got.leases, " leases"));
     }

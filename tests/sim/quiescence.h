@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/memory_audit.h"
@@ -64,6 +65,7 @@ class Quiescence {
   void CheckChecksEnded();
   // Put one block of a chain; it must be stored.
   void PutAgain(ClientProcess& writer, uint32_t chain, uint32_t block);
+  absl::Status PutOnce(ClientProcess& writer, uint32_t chain, uint32_t block);
   std::optional<Match> Hold(ClientProcess& auditor, uint32_t chain);
   void Await();
   uint64_t PinnedForms();
