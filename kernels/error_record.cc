@@ -15,6 +15,9 @@ namespace {
 // Up to so many queries the loops are quicker than tiles, which take sixteen at a time, unless one
 // set of rows serves as keys and values: tiles then convert it once.
 constexpr uint32_t kLoopQueriesMax = 8;
+// Squares of outputs below this sum may have been below fp32's normal range one by one, and tile
+// units take numbers for zero that are: the loops sum in double.
+constexpr double kLeastTileSum = 1e-30;
 
 uint32_t QuadsOf(uint32_t channels) {
   return (channels + kRecordQuad - 1) / kRecordQuad;
@@ -175,8 +178,9 @@ std::optional<AttentionSums> RecordMeter::MeasureByTiles(const RecordInput& inpu
   if (maybe_tiles == nullptr || (count <= kLoopQueriesMax && !input.v_is_k)) {
     return std::nullopt;
   }
-  const TileSums sums = tile_meter_.Measure(*maybe_tiles, input, queries, count);
-  if (!(sums.error > 0 && sums.size > 0 && std::isfinite(sums.error) && std::isfinite(sums.size))) {
+  const RecordSums sums = tile_meter_.Measure(*maybe_tiles, input, queries, count);
+  const auto says = [](double sum) { return sum >= kLeastTileSum && std::isfinite(sum); };
+  if (!says(sums.error) || !says(sums.size)) {
     return std::nullopt;
   }
   return AttentionSums{sums.error, sums.size};

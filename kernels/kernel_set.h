@@ -82,10 +82,6 @@ struct RecordValues {
   uint32_t tokens = 0;
   uint32_t dim = 0;
 };
-struct RecordSums {
-  double error = 0;
-  double size = 0;
-};
 
 struct KernelSet {
   std::string_view name;  // IsaName

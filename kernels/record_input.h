@@ -2,6 +2,7 @@
 
 // What an error record is measured of. Internal to kernels/.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,12 +33,10 @@ template <typename Visit>
 void ForEachRecordPiece(const SideShape& shape, const Visit& visit) {
   constexpr uint32_t kPieceFloats = 4096;
   constexpr uint32_t kPieceTokens = 16;
-  const uint32_t dim = shape.dim == 0 ? 1 : shape.dim;
-  const uint32_t fitting = kPieceFloats / dim / kPieceTokens * kPieceTokens;
-  const uint32_t step = fitting == 0 ? kPieceTokens : fitting;
+  const uint32_t fitting = kPieceFloats / std::max(shape.dim, 1u) / kPieceTokens * kPieceTokens;
+  const uint32_t step = std::max(fitting, kPieceTokens);
   for (uint32_t first = 0; first < shape.tokens; first += step) {
-    const uint32_t left = shape.tokens - first;
-    visit(TokenRange{first, left < step ? left : step});
+    visit(TokenRange{first, std::min(step, shape.tokens - first)});
   }
 }
 

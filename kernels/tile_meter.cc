@@ -8,8 +8,6 @@ namespace tokura::kernels {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr uint32_t kTile = 16;
-constexpr uint32_t kDepth = 32;
 
 bool SamePlaces(const TileOperands& a, const TileOperands& b) {
   return a.tokens == b.tokens && a.k_dim == b.k_dim && a.v_dim == b.v_dim && a.queries == b.queries;
@@ -33,10 +31,10 @@ class Places {
 
 size_t PutAll(TileOperands* o, std::byte* maybe_memory) {
   Places places(maybe_memory);
-  const size_t query_elements = size_t{o->query_tiles} * o->k_columns * kTile;
+  const size_t query_elements = size_t{o->query_tiles} * o->k_columns * kTileRows;
   const size_t key_elements = size_t{o->token_rows} * o->k_columns;
   const size_t value_elements = size_t{o->token_rows} * o->v_columns;
-  const size_t score_elements = size_t{o->query_tiles} * o->token_rows * kTile;
+  const size_t score_elements = size_t{o->query_tiles} * o->token_rows * kTileRows;
   places.Put(query_elements, &o->packed_queries);
   places.Put(key_elements, &o->keys);
   places.Put(key_elements, &o->key_errors);
@@ -54,13 +52,13 @@ size_t PutAll(TileOperands* o, std::byte* maybe_memory) {
 void TileMeter::Place(const RecordInput& input, uint32_t count) {
   TileOperands next;
   next.tokens = input.k.task.shape.tokens;
-  next.token_rows = AlignUp(next.tokens, kDepth);
+  next.token_rows = AlignUp(next.tokens, kTileDepth);
   next.k_dim = input.k.task.shape.dim;
-  next.k_columns = AlignUp(next.k_dim, kDepth);
+  next.k_columns = AlignUp(next.k_dim, kTileDepth);
   next.v_dim = input.v_dim;
-  next.v_columns = AlignUp(next.v_dim, kTile);
+  next.v_columns = AlignUp(next.v_dim, kTileRows);
   next.queries = count;
-  next.query_tiles = (count + kTile - 1) / kTile;
+  next.query_tiles = (count + kTileRows - 1) / kTileRows;
   if (!SamePlaces(next, operands_)) {
     memory_.assign(PutAll(&next, nullptr) + kAlignment, std::byte{0});
     std::byte* memory = memory_.data();
@@ -107,8 +105,8 @@ TileRows TileMeter::Load(const RecordSide& side, TokenRange rows) {
   return loaded;
 }
 
-TileSums TileMeter::Measure(const TileRecordKernels& kernels, const RecordInput& input,
-                            const TileQueries& queries, uint32_t count) {
+RecordSums TileMeter::Measure(const TileRecordKernels& kernels, const RecordInput& input,
+                              const TileQueries& queries, uint32_t count) {
   Place(input, count);
   kernels.pack_queries(operands_, queries);
   ForEachRecordPiece(input.k.task.shape, [&](TokenRange rows) {

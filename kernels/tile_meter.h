@@ -16,10 +16,10 @@ namespace tokura::kernels {
 // slab. Thread-compatible.
 class TileMeter {
  public:
-  // The first `count` ≥ 1 of the queries count. Sums that are not above zero and finite say
+  // The first `count` ≥ 1 of the queries count. Sums that are not finite, or next to zero, say
   // nothing: something left the normal range of fp32.
-  TileSums Measure(const TileRecordKernels& kernels, const RecordInput& input,
-                   const TileQueries& queries, uint32_t count);
+  RecordSums Measure(const TileRecordKernels& kernels, const RecordInput& input,
+                     const TileQueries& queries, uint32_t count);
 
  private:
   // Places the operands in memory_, all zero unless they are where they were.

@@ -14,6 +14,10 @@
 
 namespace tokura::kernels {
 
+// Rows of a tile, and its columns of 32 bits; bfloat16 that one instruction sums over.
+inline constexpr uint32_t kTileRows = 16;
+inline constexpr uint32_t kTileDepth = 32;
+
 // The operands of one slab. Rows and columns beyond the counts exist up to the padded ones and are
 // zero; the functions below keep them so. All pointers are 64-byte aligned and distinct.
 struct TileOperands {
@@ -66,7 +70,8 @@ struct TileRows {
   uint32_t count = 0;
 };
 
-struct TileSums {
+// Σ ‖decoded − exact‖² and Σ ‖exact‖² of attention outputs.
+struct RecordSums {
   double error = 0;
   double size = 0;
 };
@@ -80,8 +85,8 @@ struct TileRecordKernels {
   void (*weigh)(const TileOperands& operands) = nullptr;
   // The first v_dim channels of rows as `score` takes them.
   void (*pack_values)(const TileOperands& operands, const TileRows& rows) = nullptr;
-  // Σ ‖decoded − exact‖² and Σ ‖exact‖² of the outputs of all queries, from weights and values.
-  TileSums (*measure)(const TileOperands& operands) = nullptr;
+  // Of the outputs of all queries, from weights and values.
+  RecordSums (*measure)(const TileOperands& operands) = nullptr;
 };
 
 }  // namespace tokura::kernels

@@ -8,15 +8,13 @@
 
 #include "kernels/isa/elements.h"
 #include "kernels/isa/isa.h"
+#include "kernels/kernel_set.h"
 
 namespace tokura::kernels {
 namespace TOKURA_ISA {
 namespace {
 
-constexpr uint32_t kTile = 16;      // rows of a tile, and its columns of 32 bits
-constexpr uint32_t kDepth = 32;     // bfloat16 that one instruction sums over
-constexpr uint32_t kQueryTile = 4;  // as in RecordQueries
-constexpr uint32_t kQuad = 4;
+static_assert(kRecordTile * kRecordTile == kTileRows && kRecordTile == kRecordQuad);
 
 // The tile registers are this thread's while one of these lives. All eight have sixteen rows of 64
 // bytes.
@@ -59,14 +57,14 @@ inline __m512i Pairs(__m512 a, __m512 b) {
 }
 
 // Lane i of out[j] is lane j of in[i].
-inline void Transpose(const __m512 in[kTile], __m512 out[kTile]) {
-  __m512 a[kTile];
-  for (uint32_t i = 0; i < kTile; i += 2) {
+inline void Transpose(const __m512 in[kTileRows], __m512 out[kTileRows]) {
+  __m512 a[kTileRows];
+  for (uint32_t i = 0; i < kTileRows; i += 2) {
     a[i] = _mm512_unpacklo_ps(in[i], in[i + 1]);
     a[i + 1] = _mm512_unpackhi_ps(in[i], in[i + 1]);
   }
-  __m512 b[kTile];
-  for (uint32_t i = 0; i < kTile; i += 4) {
+  __m512 b[kTileRows];
+  for (uint32_t i = 0; i < kTileRows; i += 4) {
     for (uint32_t half = 0; half < 2; ++half) {
       const __m512d low = _mm512_castps_pd(a[i + half]);
       const __m512d high = _mm512_castps_pd(a[i + 2 + half]);
@@ -75,7 +73,7 @@ inline void Transpose(const __m512 in[kTile], __m512 out[kTile]) {
     }
   }
   // Lane group g of b[4 r + c] has rows 4 r … 4 r + 3 of column 4 g + c.
-  for (uint32_t c = 0; c < kQuad; ++c) {
+  for (uint32_t c = 0; c < kRecordQuad; ++c) {
     const __m512 even01 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
     const __m512 odd01 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd);
     const __m512 even23 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
@@ -91,10 +89,11 @@ inline void Transpose(const __m512 in[kTile], __m512 out[kTile]) {
 
 // The quads of channels of four queries, [4 queries][4 channels] each, of four tiles of queries, to
 // [4 channels][16 queries].
-inline void TurnQuad(const float* const tiles[kQueryTile], size_t quad, __m512 out[kQuad]) {
-  __m512 rows[kQuad];
-  for (uint32_t t = 0; t < kQuad; ++t) {
-    rows[t] = tiles[t] == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(tiles[t] + quad * kTile);
+inline void TurnQuad(const float* const tiles[kRecordTile], size_t quad, __m512 out[kRecordQuad]) {
+  __m512 rows[kRecordQuad];
+  for (uint32_t t = 0; t < kRecordQuad; ++t) {
+    rows[t] =
+        tiles[t] == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(tiles[t] + quad * kTileRows);
   }
   // Lane 4 q + c of rows[t] is channel c of query 4 t + q.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -112,8 +111,8 @@ inline void TurnQuad(const float* const tiles[kQueryTile], size_t quad, __m512 o
 }
 
 // Turns the pairs (a[j], b[j]) by rotations[j].
-inline void RotateQuads(const Rotation* rotations, __m512 a[kQuad], __m512 b[kQuad]) {
-  for (uint32_t j = 0; j < kQuad; ++j) {
+inline void RotateQuads(const Rotation* rotations, __m512 a[kRecordQuad], __m512 b[kRecordQuad]) {
+  for (uint32_t j = 0; j < kRecordQuad; ++j) {
     const __m512 cosine = _mm512_set1_ps(rotations[j].cosine);
     const __m512 sine = _mm512_set1_ps(rotations[j].sine);
     const __m512 x = a[j];
@@ -122,44 +121,44 @@ inline void RotateQuads(const Rotation* rotations, __m512 a[kQuad], __m512 b[kQu
   }
 }
 
-inline void StoreQuad(const __m512 x[kQuad], size_t quad, uint16_t* packed) {
-  _mm512_store_si512(packed + quad * 2 * kDepth, Pairs(x[0], x[1]));
-  _mm512_store_si512(packed + (quad * 2 + 1) * kDepth, Pairs(x[2], x[3]));
+inline void StoreQuad(const __m512 x[kRecordQuad], size_t quad, uint16_t* packed) {
+  _mm512_store_si512(packed + quad * 2 * kTileDepth, Pairs(x[0], x[1]));
+  _mm512_store_si512(packed + (quad * 2 + 1) * kTileDepth, Pairs(x[2], x[3]));
 }
 
 // Sixteen queries, in four tiles of which the last ones may be absent.
-void PackTile(const TileQueries& queries, const float* const tiles[kQueryTile], uint16_t* packed) {
+void PackTile(const TileQueries& queries, const float* const tiles[kRecordTile], uint16_t* packed) {
   const uint32_t turned_end = queries.first_turned + 2 * queries.half_turned;
   for (uint32_t quad = 0; quad < queries.quads; ++quad) {
     if (quad >= queries.first_turned && quad < turned_end) {
       continue;
     }
-    __m512 x[kQuad];
+    __m512 x[kRecordQuad];
     TurnQuad(tiles, quad, x);
     StoreQuad(x, quad, packed);
   }
   for (uint32_t i = 0; i < queries.half_turned; ++i) {
     const uint32_t quad = queries.first_turned + i;
-    __m512 a[kQuad];
-    __m512 b[kQuad];
+    __m512 a[kRecordQuad];
+    __m512 b[kRecordQuad];
     TurnQuad(tiles, quad, a);
     TurnQuad(tiles, quad + queries.half_turned, b);
-    RotateQuads(queries.rotations + size_t{i} * kQuad, a, b);
+    RotateQuads(queries.rotations + size_t{i} * kRecordQuad, a, b);
     StoreQuad(a, quad, packed);
     StoreQuad(b, quad + queries.half_turned, packed);
   }
 }
 
 void PackQueries(const TileOperands& operands, const TileQueries& queries) {
-  const uint32_t tiles = (operands.queries + kQueryTile - 1) / kQueryTile;
-  const size_t tile_floats = size_t{queries.quads} * kTile;
+  const uint32_t tiles = (operands.queries + kRecordTile - 1) / kRecordTile;
+  const size_t tile_floats = size_t{queries.quads} * kTileRows;
   for (uint32_t m = 0; m < operands.query_tiles; ++m) {
-    const float* from[kQueryTile];
-    for (uint32_t t = 0; t < kQueryTile; ++t) {
-      const uint32_t tile = m * kQueryTile + t;
+    const float* from[kRecordTile];
+    for (uint32_t t = 0; t < kRecordTile; ++t) {
+      const uint32_t tile = m * kRecordTile + t;
       from[t] = tile < tiles ? queries.tiles + tile * tile_floats : nullptr;
     }
-    PackTile(queries, from, operands.packed_queries + size_t{m} * operands.k_columns * kTile);
+    PackTile(queries, from, operands.packed_queries + size_t{m} * operands.k_columns * kTileRows);
   }
 }
 
@@ -189,7 +188,7 @@ void PackKeysAs(const TileOperands& operands, const TileRows& rows) {
     const std::byte* exact = rows.exact + static_cast<int64_t>(t) * rows.stride;
     const float* maybe_decoded = DecodedRow(rows, t);
     const size_t row = size_t{rows.first + t} * operands.k_columns;
-    for (uint32_t c = 0; c < rows.dim; c += kDepth) {
+    for (uint32_t c = 0; c < rows.dim; c += kTileDepth) {
       const __m512 a = LoadChannels<kType>(exact, c, rows.dim);
       const __m512 b = LoadChannels<kType>(exact, c + kLanes, rows.dim);
       _mm512_store_si512(operands.keys + row + c, Rounded(a, b));
@@ -242,18 +241,18 @@ inline void ScoreTile(const TileOperands& operands, uint32_t token, uint32_t m) 
   const size_t key_bytes = size_t{operands.k_columns} * 2;
   const uint16_t* keys = operands.keys + size_t{token} * operands.k_columns;
   const uint16_t* errors = operands.key_errors + size_t{token} * operands.k_columns;
-  const uint16_t* first = operands.packed_queries + size_t{m} * operands.k_columns * kTile;
-  const uint16_t* second = first + size_t{operands.k_columns} * kTile;
+  const uint16_t* first = operands.packed_queries + size_t{m} * operands.k_columns * kTileRows;
+  const uint16_t* second = first + size_t{operands.k_columns} * kTileRows;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (uint32_t k = 0; k < operands.k_columns; k += kDepth) {
+  for (uint32_t k = 0; k < operands.k_columns; k += kTileDepth) {
     _tile_loadd(4, keys + k, key_bytes);
-    _tile_loadd(6, first + size_t{k} * kTile, kTile * 4);
+    _tile_loadd(6, first + size_t{k} * kTileRows, kTileRows * 4);
     _tile_dpbf16ps(0, 4, 6);
     if (kBoth) {
-      _tile_loadd(7, second + size_t{k} * kTile, kTile * 4);
+      _tile_loadd(7, second + size_t{k} * kTileRows, kTileRows * 4);
       _tile_dpbf16ps(1, 4, 7);
     }
     if (!operands.k_exact) {
@@ -269,17 +268,17 @@ inline void ScoreTile(const TileOperands& operands, uint32_t token, uint32_t m) 
 void Score(const TileOperands& operands, const TileRows& rows) {
   WithType(rows.dtype, [&]<DType kType>() { PackKeysAs<kType>(operands, rows); });
   const TileScope tiles;
-  const size_t of_queries = size_t{operands.token_rows} * kTile;
-  for (uint32_t t = rows.first; t < rows.first + rows.count; t += kTile) {
+  const size_t of_queries = size_t{operands.token_rows} * kTileRows;
+  for (uint32_t t = rows.first; t < rows.first + rows.count; t += kTileRows) {
     for (uint32_t m = 0; m < operands.query_tiles; m += 2) {
-      const size_t at = m * of_queries + size_t{t} * kTile;
+      const size_t at = m * of_queries + size_t{t} * kTileRows;
       const bool both = m + 1 < operands.query_tiles;
       both ? ScoreTile<true>(operands, t, m) : ScoreTile<false>(operands, t, m);
-      _tile_stored(0, operands.scores + at, kTile * 4);
-      _tile_stored(2, operands.score_errors + at, kTile * 4);
+      _tile_stored(0, operands.scores + at, kTileRows * 4);
+      _tile_stored(2, operands.score_errors + at, kTileRows * 4);
       if (both) {
-        _tile_stored(1, operands.scores + at + of_queries, kTile * 4);
-        _tile_stored(3, operands.score_errors + at + of_queries, kTile * 4);
+        _tile_stored(1, operands.scores + at + of_queries, kTileRows * 4);
+        _tile_stored(3, operands.score_errors + at + of_queries, kTileRows * 4);
       }
     }
   }
@@ -307,51 +306,51 @@ inline __m512 ExpOfNegative(__m512 x) {
 inline __m512 Exponentials(uint32_t tokens, __m512 top, float* scores) {
   __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
   for (uint32_t t = 0; t < tokens; ++t) {
-    const __m512 x = ExpOfNegative(_mm512_sub_ps(_mm512_load_ps(scores + t * kTile), top));
-    _mm512_store_ps(scores + t * kTile, x);
+    const __m512 x = ExpOfNegative(_mm512_sub_ps(_mm512_load_ps(scores + t * kTileRows), top));
+    _mm512_store_ps(scores + t * kTileRows, x);
     sum[t % 2] = _mm512_add_ps(sum[t % 2], x);
   }
   return _mm512_div_ps(_mm512_set1_ps(1.0f), _mm512_add_ps(sum[0], sum[1]));
 }
 
 // Thirty-two tokens' vectors as sixteen queries' rows of `out`, `stride` apart.
-inline void StoreTurned(const __m512 rows[2 * kTile], size_t stride, uint16_t* out) {
-  __m512 first[kTile];
-  __m512 second[kTile];
+inline void StoreTurned(const __m512 rows[2 * kTileRows], size_t stride, uint16_t* out) {
+  __m512 first[kTileRows];
+  __m512 second[kTileRows];
   Transpose(rows, first);
-  Transpose(rows + kTile, second);
+  Transpose(rows + kTileRows, second);
 #pragma GCC unroll 16
-  for (uint32_t q = 0; q < kTile; ++q) {
+  for (uint32_t q = 0; q < kTileRows; ++q) {
     _mm512_store_si512(out + q * stride, Rounded(first[q], second[q]));
   }
 }
 
 void FindWeightsOf(const TileOperands& operands, uint32_t m) {
   const size_t stride = operands.token_rows;
-  float* exact = operands.scores + m * stride * kTile;
-  float* decoded = operands.score_errors + m * stride * kTile;
-  uint16_t* weights = operands.weights + m * stride * kTile;
-  uint16_t* errors = operands.weight_errors + m * stride * kTile;
+  float* exact = operands.scores + m * stride * kTileRows;
+  float* decoded = operands.score_errors + m * stride * kTileRows;
+  uint16_t* weights = operands.weights + m * stride * kTileRows;
+  uint16_t* errors = operands.weight_errors + m * stride * kTileRows;
   __m512 top = _mm512_load_ps(exact);
   __m512 decoded_top = _mm512_set1_ps(-INFINITY);
   for (uint32_t t = 0; t < operands.tokens; ++t) {
-    const __m512 score = _mm512_load_ps(exact + t * kTile);
+    const __m512 score = _mm512_load_ps(exact + t * kTileRows);
     top = _mm512_max_ps(score, top);
     if (!operands.k_exact) {
-      const __m512 with_error = _mm512_add_ps(score, _mm512_load_ps(decoded + t * kTile));
-      _mm512_store_ps(decoded + t * kTile, with_error);
+      const __m512 with_error = _mm512_add_ps(score, _mm512_load_ps(decoded + t * kTileRows));
+      _mm512_store_ps(decoded + t * kTileRows, with_error);
       decoded_top = _mm512_max_ps(with_error, decoded_top);
     }
   }
   const __m512 scale = Exponentials(operands.tokens, top, exact);
   const __m512 decoded_scale =
       operands.k_exact ? scale : Exponentials(operands.tokens, decoded_top, decoded);
-  for (uint32_t first = 0; first < operands.token_rows; first += 2 * kTile) {
-    __m512 p[2 * kTile];
-    __m512 d[2 * kTile];
+  for (uint32_t first = 0; first < operands.token_rows; first += 2 * kTileRows) {
+    __m512 p[2 * kTileRows];
+    __m512 d[2 * kTileRows];
 #pragma GCC unroll 32
-    for (uint32_t i = 0; i < 2 * kTile; ++i) {
-      const size_t at = size_t{first + i} * kTile;
+    for (uint32_t i = 0; i < 2 * kTileRows; ++i) {
+      const size_t at = size_t{first + i} * kTileRows;
       const __mmask16 present = first + i < operands.tokens ? 0xffff : 0;
       p[i] = _mm512_maskz_mul_ps(present, _mm512_load_ps(exact + at), scale);
       d[i] = _mm512_maskz_fmsub_ps(present, _mm512_load_ps(decoded + at), decoded_scale, p[i]);
@@ -372,7 +371,7 @@ struct Squares {
   // Those of the first `rows` rows of `tile`.
   inline void Add(const float* tile, uint32_t rows) {
     for (uint32_t r = 0; r < rows; ++r) {
-      const __m512 x = _mm512_load_ps(tile + r * kTile);
+      const __m512 x = _mm512_load_ps(tile + r * kTileRows);
       parts[r % 4] = _mm512_fmadd_ps(x, x, parts[r % 4]);
     }
   }
@@ -401,13 +400,13 @@ inline void FindOutputs(const TileOperands& operands, const OutputTask& task) {
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (uint32_t t = 0; t < operands.token_rows; t += kDepth) {
+  for (uint32_t t = 0; t < operands.token_rows; t += kTileDepth) {
     const size_t at = size_t{t} * operands.v_columns;
     _tile_loadd(4, task.weights + t, weight_bytes);
     _tile_loadd(6, task.values + at, pair_bytes);
     _tile_dpbf16ps(0, 4, 6);
     if (kBoth) {
-      _tile_loadd(7, task.values + at + kDepth, pair_bytes);
+      _tile_loadd(7, task.values + at + kTileDepth, pair_bytes);
       _tile_dpbf16ps(1, 4, 7);
     }
     if (!operands.k_exact) {
@@ -423,7 +422,7 @@ inline void FindOutputs(const TileOperands& operands, const OutputTask& task) {
     _tile_loadd(6, task.value_errors + at, pair_bytes);
     _tile_dpbf16ps(2, 4, 6);
     if (kBoth) {
-      _tile_loadd(7, task.value_errors + at + kDepth, pair_bytes);
+      _tile_loadd(7, task.value_errors + at + kTileDepth, pair_bytes);
       _tile_dpbf16ps(3, 4, 7);
     }
     if (!operands.k_exact) {
@@ -435,24 +434,24 @@ inline void FindOutputs(const TileOperands& operands, const OutputTask& task) {
   }
 }
 
-TileSums OutputsOf(const TileOperands& operands, uint32_t m) {
-  const size_t of_tile = size_t{m} * operands.token_rows * kTile;
-  const uint32_t left = operands.queries - m * kTile;
-  const uint32_t queries = left < kTile ? left : kTile;
-  alignas(64) float outputs[2][kTile * kTile];
-  alignas(64) float errors[2][kTile * kTile];
+RecordSums OutputsOf(const TileOperands& operands, uint32_t m) {
+  const size_t of_tile = size_t{m} * operands.token_rows * kTileRows;
+  const uint32_t left = operands.queries - m * kTileRows;
+  const uint32_t queries = left < kTileRows ? left : kTileRows;
+  alignas(64) float outputs[2][kTileRows * kTileRows];
+  alignas(64) float errors[2][kTileRows * kTileRows];
   Squares size;
   Squares error;
-  for (uint32_t c = 0; c < operands.v_columns; c += 2 * kTile) {
+  for (uint32_t c = 0; c < operands.v_columns; c += 2 * kTileRows) {
     const size_t at = size_t{c} * 2;
     const OutputTask task{operands.weights + of_tile, operands.weight_errors + of_tile,
                           operands.values + at, operands.value_errors + at};
-    const bool both = c + kTile < operands.v_columns;
+    const bool both = c + kTileRows < operands.v_columns;
     both ? FindOutputs<true>(operands, task) : FindOutputs<false>(operands, task);
-    _tile_stored(0, outputs[0], kTile * 4);
-    _tile_stored(2, errors[0], kTile * 4);
-    _tile_stored(1, outputs[1], kTile * 4);
-    _tile_stored(3, errors[1], kTile * 4);
+    _tile_stored(0, outputs[0], kTileRows * 4);
+    _tile_stored(2, errors[0], kTileRows * 4);
+    _tile_stored(1, outputs[1], kTileRows * 4);
+    _tile_stored(3, errors[1], kTileRows * 4);
     for (uint32_t i = 0; i < (both ? 2u : 1u); ++i) {
       size.Add(outputs[i], queries);
       error.Add(errors[i], queries);
@@ -467,11 +466,11 @@ void Weigh(const TileOperands& operands) {
   }
 }
 
-TileSums Measure(const TileOperands& operands) {
+RecordSums Measure(const TileOperands& operands) {
   const TileScope tiles;
-  TileSums sums;
+  RecordSums sums;
   for (uint32_t m = 0; m < operands.query_tiles; ++m) {
-    const TileSums of_tile = OutputsOf(operands, m);
+    const RecordSums of_tile = OutputsOf(operands, m);
     sums.error += of_tile.error;
     sums.size += of_tile.size;
   }
