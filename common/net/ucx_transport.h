@@ -34,8 +34,10 @@ class UcxTransport : public Transport {
     uint32_t posted_max = 65536;                     // TryPost refuses beyond
     uint64_t unsent_bytes_max = uint64_t{64} << 20;  // per connection, eager bytes that wait
     // Payloads of one connection that its peer has begun and this side has neither received nor
-    // refused to the end; a peer that begins another loses the connection.
-    size_t offers_max = 65536;
+    // refused to the end; a peer that begins another loses the connection. Twice what a node lets a
+    // connection's puts have under way: those of a put that it refuses come all the same, and are
+    // here until the peer has seen that they are refused.
+    size_t offers_max = 131072;
     Duration close_timeout = std::chrono::milliseconds(500);
   };
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(UcxContext& context, Options options);
